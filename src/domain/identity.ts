@@ -1,0 +1,83 @@
+import { sha256 } from "./sha256.js";
+
+/** Prefixes of the ids that the service mints, one for each kind of thing. */
+export const ID_PREFIX = {
+  session: "ses",
+  run: "run",
+  turn: "trn",
+  message: "msg",
+  toolCall: "tc",
+  hook: "hk",
+  ask: "ask",
+  receipt: "rcp",
+  authorization: "aut",
+} as const;
+export type IdKind = keyof typeof ID_PREFIX;
+
+/** Mints a new id of a kind: UUIDv7 in TypeID form. Comes from outside, as clock and randomness do. */
+export type MintId = (kind: IdKind) => string;
+
+const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";
+const ID_BITS = 128;
+const BODY_LENGTH = 26;
+
+/** 16 bytes as 26 characters of lower-case base32 in Crockford's alphabet, most significant bits first. */
+export function encodeIdBody(bytes: Uint8Array): string {
+  let value = 0n;
+  for (const byte of bytes.subarray(0, ID_BITS / 8)) value = (value << 8n) | BigInt(byte);
+  let text = "";
+  for (let index = 0; index < BODY_LENGTH; index += 1) {
+    text = ALPHABET.charAt(Number(value & 31n)) + text;
+    value >>= 5n;
+  }
+  return text;
+}
+
+/** An id of a kind from 16 random or time-ordered bytes. */
+export function formatId(kind: IdKind, bytes: Uint8Array): string {
+  return `${ID_PREFIX[kind]}_${encodeIdBody(bytes)}`;
+}
+
+/** Each use of a derived id has a domain of its own, so that equal inputs never give equal ids across uses. */
+const DERIVED = {
+  review: { prefix: "rv", domain: "toolmark/review/v1" },
+  legacyToolCall: { prefix: "tcl", domain: "toolmark/legacy-tool-call/v1" },
+  body: { prefix: "body", domain: "toolmark/body/v1" },
+} as const;
+
+const encoder = new TextEncoder();
+
+/** The bytes of each part behind its length, so that no two lists of parts give the same bytes. */
+export function lengthPrefixed(parts: readonly Uint8Array[]): Uint8Array {
+  const size = parts.reduce((sum, part) => sum + 4 + part.length, 0);
+  const out = new Uint8Array(size);
+  const view = new DataView(out.buffer);
+  let offset = 0;
+  for (const part of parts) {
+    view.setUint32(offset, part.length);
+    out.set(part, offset + 4);
+    offset += 4 + part.length;
+  }
+  return out;
+}
+
+function deriveId(use: keyof typeof DERIVED, parts: readonly Uint8Array[]): string {
+  const { prefix, domain } = DERIVED[use];
+  const digest = sha256(lengthPrefixed([encoder.encode(domain), ...parts]));
+  return `${prefix}_${encodeIdBody(digest)}`;
+}
+
+/** The id of the review of one call for one job; also the hook_id of its envelope. `job` is the enum's name. */
+export function reviewId(toolCallId: string, job: string): string {
+  return deriveId("review", [encoder.encode(toolCallId), encoder.encode(job)]);
+}
+
+/** The id of a call of an older system, from its place in the history: an ordered occurrence, never its content. */
+export function legacyToolCallId(sessionId: string, occurrence: string): string {
+  return deriveId("legacyToolCall", [encoder.encode(sessionId), encoder.encode(occurrence)]);
+}
+
+/** The reference of a body within a session. Equal bytes of one session have one reference. */
+export function bodyRef(sessionId: string, bodySha256: Uint8Array): string {
+  return deriveId("body", [encoder.encode(sessionId), bodySha256]);
+}

@@ -1,0 +1,237 @@
+import type { SessionState } from "../../gen/toolmark/v1/session_pb.js";
+
+/** Names a session: its id is unique in its tenant only. */
+export interface SessionRef {
+  readonly tenant: string;
+  readonly sessionId: string;
+}
+
+/** A session's row: what access, listing and recovery need without reading events. */
+export interface SessionRow extends SessionRef {
+  readonly ownerSubject: string;
+  readonly createdBySubject: string;
+  readonly state: SessionState;
+  /** Position of the session's first event; the order of listing. */
+  readonly createPosition: bigint;
+  readonly head: SessionHead;
+}
+
+/** The end of a session's log. */
+export interface SessionHead {
+  readonly sequence: bigint;
+  readonly position: bigint;
+  readonly highWater: bigint;
+  /** Chain value of the last event, 32 bytes. */
+  readonly chain: Uint8Array;
+  /** Sequence of the last event that carries the Session record itself. */
+  readonly sessionSequence: bigint;
+  readonly activeRunId: string | undefined;
+  readonly updateTimeMs: number;
+}
+
+/** A stored event: columns as committed, payload as opaque bytes. */
+export interface EventRow {
+  readonly sequence: bigint;
+  readonly position: bigint;
+  readonly revision: bigint | undefined;
+  readonly kind: string;
+  readonly timeMs: number;
+  /** Encoded `toolmark.storage.v1.EventPayload`. Absent, together with the salt, once erased. */
+  readonly payload: Uint8Array | undefined;
+  readonly salt: Uint8Array | undefined;
+  readonly commitment: Uint8Array;
+  readonly privateCommitment: Uint8Array | undefined;
+  readonly chain: Uint8Array;
+}
+
+/** The kinds of record that the index knows. Stored as numbers: never renumber. */
+export const RecordFamily = {
+  session: 1,
+  run: 2,
+  turn: 3,
+  message: 4,
+  toolCall: 5,
+  hook: 6,
+  ask: 7,
+  receipt: 8,
+  authorization: 9,
+} as const;
+export type RecordFamily = (typeof RecordFamily)[keyof typeof RecordFamily];
+
+/** Which record an event carries, for the index of last events. */
+export interface RecordKey {
+  readonly recordId: string;
+  readonly family: RecordFamily;
+  /** The call that the record is about. Absent for calls themselves and records about none. */
+  readonly toolCallId: string | undefined;
+}
+
+export interface NewEvent {
+  readonly row: EventRow;
+  /** Absent for events that update no record. */
+  readonly record: RecordKey | undefined;
+}
+
+/** A record's place in the index with its last event. */
+export interface IndexedRecord extends RecordKey {
+  /** Sequence of the record's first event; the order of listing. */
+  readonly firstSequence: bigint;
+  readonly event: EventRow;
+}
+
+/** A body, stored once per session. */
+export interface BodyRow {
+  readonly bodyRef: string;
+  readonly sha256: Uint8Array;
+  readonly sizeBytes: number;
+  readonly isJsonObject: boolean;
+  readonly data: Uint8Array;
+}
+
+/** Provider pairing data of one call. Private: read for the engine role and for outstanding ids only. */
+export interface PairingRow {
+  readonly toolCallId: string;
+  /** Sequence of the event whose private commitment covers this row. */
+  readonly sequence: bigint;
+  /** 16 bytes. Absent, together with the row's bytes, once erased. */
+  readonly salt: Uint8Array | undefined;
+  /** Encoded `toolmark.engine.v1.ProviderPairing`. */
+  readonly pairing: Uint8Array | undefined;
+}
+
+/** A remembered request. */
+export interface RequestRow {
+  readonly requestId: string;
+  /** SHA-256 of the request without its id. */
+  readonly digest: Uint8Array;
+  /** Encoded `toolmark.storage.v1.RequestOutcome`. */
+  readonly outcome: Uint8Array;
+}
+
+/** A remembered creation; its scope is the creating principal. */
+export interface CreationRow {
+  readonly tenant: string;
+  readonly subject: string;
+  readonly requestId: string;
+  readonly digest: Uint8Array;
+  readonly sessionId: string;
+}
+
+/** Write-side state as of one event. */
+export interface SnapshotRow {
+  readonly sequence: bigint;
+  readonly highWater: bigint;
+  readonly chain: Uint8Array;
+  /** Encoded `toolmark.storage.v1.SessionState`. */
+  readonly state: Uint8Array;
+  /** SHA-256 over the other fields, see `snapshotDigest`. */
+  readonly digest: Uint8Array;
+}
+
+/** Everything that one command writes. */
+export interface CommandWrite extends SessionRef {
+  /** The session's row after the command. Its creation if there is none yet. */
+  readonly session: SessionRow;
+  readonly events: readonly NewEvent[];
+  readonly bodies: readonly BodyRow[];
+  readonly pairings: readonly PairingRow[];
+  readonly request: RequestRow | undefined;
+  readonly creation: CreationRow | undefined;
+  /** Written with the command; older snapshots than the last two are dropped. */
+  readonly snapshot: SnapshotRow | undefined;
+}
+
+export type CommitResult =
+  | { readonly outcome: "committed" }
+  /** The write at `index` was refused by the database. Nothing of the batch is stored. */
+  | { readonly outcome: "command_failed"; readonly index: number; readonly cause: Error }
+  /** The batch as a whole failed, or its outcome is not known. */
+  | {
+      readonly outcome: "failed";
+      readonly reason: "full" | "busy" | "other";
+      readonly cause: Error;
+    };
+
+export interface SessionQuery {
+  readonly tenant: string;
+  /** Only sessions that this subject owns or created. Absent: every session of the tenant. */
+  readonly visibleToSubject: string | undefined;
+  readonly ownerSubject: string | undefined;
+  readonly state: SessionState | undefined;
+  /** Only sessions created after this position; 0 for the first page. */
+  readonly afterCreatePosition: bigint;
+  readonly limit: number;
+}
+
+export interface RecordQuery {
+  readonly family: RecordFamily;
+  readonly toolCallId: string | undefined;
+  /** Only records whose first event comes after this sequence; 0 for the first page. */
+  readonly afterFirstSequence: bigint;
+  readonly limit: number;
+}
+
+/**
+ * The store that a ledger writes to: one writer, rows as given, no rule of its own.
+ *
+ * Order: events of a session are dense by sequence and strictly rise by position over the whole store; the database
+ * itself refuses a second event with the same position, (session, sequence) or (session, revision), and any change of
+ * an event. Durability: `commit` resolves to "committed" only after the rows would survive power loss (the memory
+ * store: the process). Visibility: every read sees committed rows only. Absence is `undefined` or an empty list,
+ * never an error; an error thrown by a read means that the answer is not known. Byte arrays are not changed by either
+ * side after they were handed over.
+ */
+export interface Store {
+  /** Log generation, raised by each restore. */
+  readonly generation: bigint;
+
+  /** Highest committed position, 0 in an empty store. */
+  lastPosition(): Promise<bigint>;
+
+  /**
+   * Commits all writes in order in one transaction, or none. Never throws for what the database refuses or cannot do:
+   * that is in the result.
+   */
+  commit(writes: readonly CommandWrite[]): Promise<CommitResult>;
+
+  findSession(session: SessionRef): Promise<SessionRow | undefined>;
+  /** In order of creation. */
+  listSessions(query: SessionQuery): Promise<SessionRow[]>;
+
+  /** Newest first, at most two. */
+  readSnapshots(session: SessionRef): Promise<SnapshotRow[]>;
+
+  /**
+   * Events with a higher sequence than `afterSequence`, in order; at most `limit`, and no more than the first whose
+   * payload brings the sum of payload sizes to `maxBytes`.
+   */
+  readEvents(
+    session: SessionRef,
+    afterSequence: bigint,
+    limit: number,
+    maxBytes: number,
+  ): Promise<EventRow[]>;
+  readEvent(session: SessionRef, sequence: bigint): Promise<EventRow | undefined>;
+
+  /** The record's place in the index with its last event. */
+  findRecord(session: SessionRef, recordId: string): Promise<IndexedRecord | undefined>;
+  /** In order of their first event. */
+  listRecords(session: SessionRef, query: RecordQuery): Promise<IndexedRecord[]>;
+
+  readBody(session: SessionRef, bodyRef: string): Promise<BodyRow | undefined>;
+  /** As readBody without the bytes: for references in commands. */
+  findBody(session: SessionRef, bodyRef: string): Promise<Omit<BodyRow, "data"> | undefined>;
+
+  /** Pairings of the named calls; calls without one are left out. */
+  readPairings(session: SessionRef, toolCallIds: readonly string[]): Promise<PairingRow[]>;
+
+  findRequest(session: SessionRef, requestId: string): Promise<RequestRow | undefined>;
+  findCreation(
+    tenant: string,
+    subject: string,
+    requestId: string,
+  ): Promise<CreationRow | undefined>;
+
+  /** Releases everything. No call may follow. */
+  close(): Promise<void>;
+}
