@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/storage/v1/storage.proto.
  */
 export const file_toolmark_storage_v1_storage: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQiogEKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGxCDQoLX2FjdGl2ZV9ydW4iRgoIT3BlbkNhbGwSKAoJdG9vbF9jYWxsGAEgASgLMhUudG9vbG1hcmsudjEuVG9vbENhbGwSEAoIc2VxdWVuY2UYAiABKAQiRwoOUmVxdWVzdE91dGNvbWUSNQoIY29tbWFuZHMYASADKAsyIy50b29sbWFyay5zdG9yYWdlLnYxLkNvbW1hbmRPdXRjb21lIiMKDkNvbW1hbmRPdXRjb21lEhEKCXNlcXVlbmNlcxgBIAMoBCIwCglQYWdlVG9rZW4SFAoMcXVlcnlfZGlnZXN0GAEgASgMEg0KBWFmdGVyGAIgASgEYgZwcm90bzM", [file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
+  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQivAEKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGwSGAoQc2Vzc2lvbl9zZXF1ZW5jZRgEIAEoBEINCgtfYWN0aXZlX3J1biJGCghPcGVuQ2FsbBIoCgl0b29sX2NhbGwYASABKAsyFS50b29sbWFyay52MS5Ub29sQ2FsbBIQCghzZXF1ZW5jZRgCIAEoBCJHCg5SZXF1ZXN0T3V0Y29tZRI1Cghjb21tYW5kcxgBIAMoCzIjLnRvb2xtYXJrLnN0b3JhZ2UudjEuQ29tbWFuZE91dGNvbWUiIwoOQ29tbWFuZE91dGNvbWUSEQoJc2VxdWVuY2VzGAEgAygEIjAKCVBhZ2VUb2tlbhIUCgxxdWVyeV9kaWdlc3QYASABKAwSDQoFYWZ0ZXIYAiABKARiBnByb3RvMw", [file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
 
 /**
  * The payload bytes of a stored event. What is not in here (session, sequence, position, revision, kind, time) is in
@@ -77,6 +77,13 @@ export type SessionState = Message<"toolmark.storage.v1.SessionState"> & {
    * @generated from field: repeated toolmark.storage.v1.OpenCall open_calls = 3;
    */
   openCalls: OpenCall[];
+
+  /**
+   * Sequence of the last event that carries the session itself.
+   *
+   * @generated from field: uint64 session_sequence = 4;
+   */
+  sessionSequence: bigint;
 };
 
 /**

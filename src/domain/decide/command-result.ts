@@ -1,0 +1,68 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  CommandResultSchema,
+  type CommandResult,
+} from "../../../gen/toolmark/engine/v1/run_service_pb.js";
+import type { Command } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import type { EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
+import { invariant } from "../invariant.js";
+import type { AnyRecord } from "./draft.js";
+
+type RecordCase = Exclude<AnyRecord["case"], undefined>;
+type RecordOf<Case extends RecordCase> = Extract<AnyRecord, { case: Case }>["value"];
+
+function all<Case extends RecordCase>(
+  records: readonly EventRecord[],
+  wanted: Case,
+): RecordOf<Case>[] {
+  return records.flatMap(({ record }) =>
+    record.case === wanted ? [record.value as RecordOf<Case>] : [],
+  );
+}
+
+function one<Case extends RecordCase>(
+  records: readonly EventRecord[],
+  wanted: Case,
+): RecordOf<Case> {
+  const [record] = all(records, wanted);
+  invariant(record !== undefined, `a reply of this command has a ${wanted}`);
+  return record;
+}
+
+/** The result of a command from the records of its events: the same at its commit and at every retry. */
+export function commandResult(
+  command: Command["command"]["case"],
+  records: readonly EventRecord[],
+): CommandResult {
+  return create(CommandResultSchema, { result: resultOf(command, records) });
+}
+
+function resultOf(
+  command: Command["command"]["case"],
+  records: readonly EventRecord[],
+): NonNullable<Parameters<typeof create<typeof CommandResultSchema>>[1]>["result"] & object {
+  switch (command) {
+    case "recordMessage":
+      return { case: command, value: { message: one(records, "message") } };
+    case "acceptTurn": {
+      const value = { turn: one(records, "turn"), toolCalls: all(records, "toolCall") };
+      return { case: command, value };
+    }
+    case "amendToolCall":
+    case "startToolCall":
+    case "reconcileToolCall":
+      return { case: command, value: { toolCall: one(records, "toolCall") } };
+    case "recordResult": {
+      const [toolCall] = all(records, "toolCall");
+      return { case: command, value: toolCall === undefined ? {} : { toolCall } };
+    }
+    case "publishHook":
+      return { case: command, value: { hook: one(records, "hook") } };
+    case "endRun": {
+      const value = { run: one(records, "run"), toolCalls: all(records, "toolCall") };
+      return { case: command, value };
+    }
+    default:
+      invariant(false, `no reply is known for ${String(command)}`);
+  }
+}

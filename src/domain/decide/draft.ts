@@ -1,0 +1,99 @@
+import { create } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { ProviderPairing } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import { EventRecordSchema, type EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
+import type { MintId } from "../identity.js";
+import type { Limits } from "../limits.js";
+import type { Caller } from "../principal.js";
+import type { Refusal } from "../refusal.js";
+import type { DraftEvent, SessionState } from "../session-state.js";
+
+/** A record of any kind, as an event carries it. */
+export type AnyRecord = EventRecord["record"];
+
+/** What is known of a stored body without its bytes. */
+export interface KnownBody {
+  readonly bodyRef: string;
+  readonly sha256: Uint8Array;
+  readonly sizeBytes: number;
+  readonly isJsonObject: boolean;
+}
+
+/** A body that a command brings. */
+export interface NewBody extends KnownBody {
+  readonly data: Uint8Array;
+}
+
+/** What a decision needs beside state and command; all of it comes from outside. */
+export interface Facts {
+  readonly now: Timestamp;
+  readonly caller: Caller;
+  readonly limits: Limits;
+  readonly mintId: MintId;
+  /** The last committed event's record of an id that the command names and that is not open. */
+  readonly settledRecord: (recordId: string) => AnyRecord | undefined;
+  readonly storedBody: (bodyRef: string) => KnownBody | undefined;
+}
+
+/** A record of a reply and the event that it is rebuilt from. */
+export interface ReplyRecord {
+  readonly sequence: bigint;
+  readonly record: EventRecord;
+}
+
+/** What a command does: events and bodies to commit, and what its reply shows. */
+export interface Decision {
+  readonly events: readonly DraftEvent[];
+  readonly bodies: readonly NewBody[];
+  readonly reply: readonly ReplyRecord[];
+}
+
+export type Decided = Decision | Refusal;
+
+/** Collects the events of one command; gives each its sequence and, where it has one, its revision. */
+export class Draft {
+  readonly events: DraftEvent[] = [];
+  readonly bodies: NewBody[] = [];
+  #revision: bigint;
+  readonly #firstSequence: bigint;
+
+  constructor(
+    readonly sessionId: string,
+    state: Pick<SessionState, "sequence" | "highWater"> | undefined,
+    readonly facts: Facts,
+  ) {
+    this.#revision = state?.highWater ?? 0n;
+    this.#firstSequence = (state?.sequence ?? 0n) + 1n;
+  }
+
+  /** Adds an event that takes no revision. */
+  write(kind: string, record: AnyRecord): ReplyRecord {
+    return this.#add(kind, undefined, record, undefined);
+  }
+
+  /** Adds an update of a record that takes the next revision. */
+  revise(
+    kind: string,
+    build: (revision: bigint) => AnyRecord,
+    pairing?: ProviderPairing,
+  ): ReplyRecord {
+    this.#revision += 1n;
+    return this.#add(kind, this.#revision, build(this.#revision), pairing);
+  }
+
+  decision(reply: readonly ReplyRecord[]): Decision {
+    return { events: this.events, bodies: this.bodies, reply };
+  }
+
+  #add(
+    kind: string,
+    revision: bigint | undefined,
+    value: AnyRecord,
+    pairing: ProviderPairing | undefined,
+  ): ReplyRecord {
+    const record = create(EventRecordSchema, { record: value });
+    const sequence = this.#firstSequence + BigInt(this.events.length);
+    this.events.push({ kind, revision, record, pairing });
+    return { sequence, record };
+  }
+}

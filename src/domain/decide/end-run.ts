@@ -1,0 +1,113 @@
+import type { EndRunCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
+import { RunOutcome, RunState, StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
+import { Ran, ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
+import { EventKind } from "../event-kind.js";
+import { isRefusal, type Refusal } from "../refusal.js";
+import type { SessionState } from "../session-state.js";
+import type { Decided, Draft, ReplyRecord } from "./draft.js";
+import { findCall, hasEnded, isUnstarted, refuseEnded, refuseForCall } from "./find-call.js";
+import { syntheticResult } from "./record-result.js";
+
+/** What the harness says of calls that have no recorded end. */
+interface Lists {
+  readonly notRun: ReadonlySet<string>;
+  readonly interrupted: ReadonlySet<string>;
+}
+
+const NOTHING_LISTED: Lists = { notRun: new Set(), interrupted: new Set() };
+
+export function endRun(
+  draft: Draft,
+  state: SessionState,
+  run: Run,
+  command: EndRunCommand,
+): Decided {
+  const lists: Lists = {
+    notRun: new Set(command.notRunToolCallIds),
+    interrupted: new Set(command.interruptedToolCallIds),
+  };
+  const refused = refuseLists(draft, state, lists);
+  if (refused !== undefined) return refused;
+  const calls =
+    command.outcome === RunOutcome.PARKED
+      ? []
+      : endOpenCalls(draft, state, run.startGate, lists);
+  return draft.decision([writeRunEnd(draft, run, command.outcome), ...calls]);
+}
+
+/** Ends a run that another run or the end of the session replaces, with nothing listed. */
+export function replaceRun(
+  draft: Draft,
+  state: SessionState,
+  run: Run,
+  outcome: RunOutcome,
+): void {
+  if (outcome !== RunOutcome.PARKED) endOpenCalls(draft, state, run.startGate, NOTHING_LISTED);
+  writeRunEnd(draft, run, outcome);
+}
+
+/** Ends every unfinished call of a session without an active run: what was recorded of its start decides. */
+export function endParkedCalls(draft: Draft, state: SessionState): void {
+  endOpenCalls(draft, state, StartGate.REQUIRED, NOTHING_LISTED);
+}
+
+function writeRunEnd(draft: Draft, run: Run, outcome: RunOutcome): ReplyRecord {
+  return draft.write(EventKind.runEnded, {
+    case: "run",
+    value: { ...run, state: RunState.ENDED, outcome, endTime: draft.facts.now },
+  });
+}
+
+function refuseLists(draft: Draft, state: SessionState, lists: Lists): Refusal | undefined {
+  for (const id of [...lists.notRun, ...lists.interrupted]) {
+    const found = findCall(state, draft.facts, id);
+    if (isRefusal(found)) return found;
+    const { call } = found;
+    if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
+    if (contradictsStart(call, lists)) {
+      const message = "the list contradicts the recorded start of the call";
+      return refuseForCall(ErrorReason.RUN_END_CONTRADICTS_START, message, call);
+    }
+  }
+  return undefined;
+}
+
+function contradictsStart(call: ToolCall, lists: Lists): boolean {
+  if (lists.notRun.has(call.toolCallId)) return call.state === ToolCallState.STARTED;
+  return call.ran === Ran.NO;
+}
+
+function endOpenCalls(
+  draft: Draft,
+  state: SessionState,
+  gate: StartGate,
+  lists: Lists,
+): ReplyRecord[] {
+  return [...state.openCalls.values()].map(({ call }) => {
+    const end = endOf(call, gate, lists);
+    const result = syntheticResult(draft, end.state);
+    return draft.revise(EventKind.toolCallEnded, (revision) => ({
+      case: "toolCall",
+      value: { ...call, revision, ...end, result, endTime: call.endTime ?? draft.facts.now },
+    }));
+  });
+}
+
+/** The end of an unfinished call: what the harness says, else what the recorded start proves, else unknown. */
+function endOf(
+  call: ToolCall,
+  gate: StartGate,
+  { notRun, interrupted }: Lists,
+): Pick<ToolCall, "state" | "ran"> {
+  if (hasEnded(call)) return { state: call.state, ran: call.ran };
+  if (interrupted.has(call.toolCallId)) {
+    return { state: ToolCallState.INTERRUPTED, ran: Ran.YES };
+  }
+  const provenUnstarted =
+    gate === StartGate.REQUIRED && isUnstarted(call) && call.ran === Ran.NO;
+  if (notRun.has(call.toolCallId) || provenUnstarted) {
+    return { state: ToolCallState.CANCELLED, ran: Ran.NO };
+  }
+  return { state: ToolCallState.OUTCOME_UNKNOWN, ran: Ran.UNKNOWN };
+}

@@ -1,0 +1,56 @@
+import type { Command } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
+
+/** What must be looked up before commands can be decided. */
+export interface References {
+  readonly recordIds: readonly string[];
+  readonly bodyRefs: readonly string[];
+}
+
+function recordIdsOf({ command }: Command): readonly string[] {
+  switch (command.case) {
+    case "amendToolCall":
+    case "startToolCall":
+    case "reconcileToolCall":
+      return [command.value.toolCallId];
+    case "recordResult": {
+      const { result, toolCallId } = command.value;
+      const hookId = result.case === "canonical" ? result.value.blockedByHookId : undefined;
+      return hookId === undefined ? [toolCallId] : [toolCallId, hookId];
+    }
+    case "publishHook":
+      return command.value.toolCallId === undefined ? [] : [command.value.toolCallId];
+    case "endRun":
+      return [...command.value.notRunToolCallIds, ...command.value.interruptedToolCallIds];
+    default:
+      return [];
+  }
+}
+
+function bodiesOf({ command }: Command): readonly (Body | undefined)[] {
+  switch (command.case) {
+    case "recordMessage":
+    case "reconcileToolCall":
+      return [command.value.content];
+    case "acceptTurn":
+      return command.value.calls.map((call) => call.arguments);
+    case "amendToolCall":
+      return [command.value.effective];
+    case "recordResult": {
+      const { result } = command.value;
+      return result.case === "canonical" ? [result.value.content] : [];
+    }
+    default:
+      return [];
+  }
+}
+
+/** The records and stored bodies that commands name. */
+export function referencesOf(runId: string, commands: readonly Command[]): References {
+  const recordIds = [runId, ...commands.flatMap(recordIdsOf)];
+  const bodyRefs = commands
+    .flatMap(bodiesOf)
+    .map((body) => (body?.data === undefined ? (body?.bodyRef ?? "") : ""))
+    .filter((ref) => ref !== "");
+  return { recordIds, bodyRefs };
+}

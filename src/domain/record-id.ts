@@ -1,0 +1,41 @@
+import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+
+/** The id of the record that an event carries. Absent for events that update no record. */
+export function recordIdOf(record: EventRecord["record"]): string | undefined {
+  switch (record.case) {
+    case "session":
+      return record.value.sessionId;
+    case "run":
+      return record.value.runId;
+    case "turn":
+      return record.value.turnId;
+    case "message":
+      return record.value.messageId;
+    case "toolCall":
+      return record.value.toolCallId;
+    case "hook":
+      return record.value.hookId;
+    case "ask":
+      return record.value.askId;
+    case "receipt":
+      return record.value.receiptId;
+    case "authorization":
+      return record.value.authorizationId;
+    case "provisional":
+    case undefined:
+      return undefined;
+  }
+}
+
+/** The call that a record is about. Absent for calls themselves and for records about none. */
+export function toolCallIdOf(record: EventRecord["record"]): string | undefined {
+  switch (record.case) {
+    case "hook":
+    case "ask":
+    case "receipt":
+    case "authorization":
+      return record.value.toolCallId;
+    default:
+      return undefined;
+  }
+}

@@ -1,0 +1,289 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { RequestOutcomeSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import { equalBytes } from "../domain/bytes.js";
+import { decideApply, type SessionDecision } from "../domain/decide/apply.js";
+import { beginRun } from "../domain/decide/begin-run.js";
+import { Draft, type Decided, type Facts } from "../domain/decide/draft.js";
+import { referencesOf, type References } from "../domain/decide/references.js";
+import { createSession, endSession, refuseClosed } from "../domain/decide/session.js";
+import { evolve } from "../domain/evolve.js";
+import type { MintId } from "../domain/identity.js";
+import type { Limits } from "../domain/limits.js";
+import { maySee, type Caller } from "../domain/principal.js";
+import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
+import { openPayload } from "./event-codec.js";
+import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
+import { mutationDigest, type Creation, type Mutation, type SessionMutation } from "./mutation.js";
+import { Provisional } from "./provisional.js";
+import type { CreationRow, RequestRow, SessionRef, Store } from "./store-port.js";
+import { writeOf, type WriteContext } from "./write-of.js";
+
+/** What a ledger takes from outside: everything that is not a rule. */
+export interface LedgerOptions {
+  readonly store: Store;
+  readonly limits: Limits;
+  readonly mintId: MintId;
+  readonly nowMs: () => number;
+  readonly randomBytes: (size: number) => Uint8Array;
+  /** A snapshot is taken every so many events of a session. */
+  readonly snapshotEvery: number;
+}
+
+/** The records of each command's reply, in order. */
+export type Replies = readonly (readonly EventRecord[])[];
+
+/** Tells, when asked, whether the caller still waits. */
+export interface Waiting {
+  readonly aborted: Refusal | undefined;
+}
+
+/** Decides commands in order on provisional state and collects what they write. */
+export class Batch {
+  readonly provisional: Provisional;
+  readonly #options: LedgerOptions;
+  readonly #load: (session: SessionRef) => Promise<LoadedSession | undefined>;
+  readonly #nowMs: number;
+
+  constructor(
+    options: LedgerOptions,
+    load: (session: SessionRef) => Promise<LoadedSession | undefined>,
+    position: bigint,
+  ) {
+    this.#options = options;
+    this.#load = load;
+    this.provisional = new Provisional(position);
+    this.#nowMs = options.nowMs();
+  }
+
+  decide(caller: Caller, mutation: Mutation, waiting: Waiting): Promise<Replies | Refusal> {
+    return mutation.kind === "createSession"
+      ? this.#create(caller, mutation, waiting)
+      : this.#change(caller, mutation, waiting);
+  }
+
+  async #create(
+    caller: Caller,
+    mutation: Creation,
+    waiting: Waiting,
+  ): Promise<Replies | Refusal> {
+    const { tenant, subject } = caller;
+    const { requestId } = mutation.request;
+    const digest = mutationDigest(mutation);
+    const known =
+      this.provisional.creation(tenant, subject, requestId) ??
+      (await this.#options.store.findCreation(tenant, subject, requestId));
+    if (known !== undefined) return this.#repeatCreation(known, digest);
+    if (waiting.aborted !== undefined) return waiting.aborted;
+
+    const sessionId = this.#options.mintId("session");
+    const draft = new Draft(sessionId, undefined, this.#facts(caller, NOTHING_FOUND));
+    const decided = createSession(draft, mutation.request);
+    if (isRefusal(decided)) return decided;
+    const creation: CreationRow = { tenant, subject, requestId, digest, sessionId };
+    return this.#write(
+      { ...this.#writeContext(caller), session: { tenant, sessionId }, before: undefined },
+      { ...decided, state: evolve(undefined, decided.events), replies: [decided.reply] },
+      { creation },
+    );
+  }
+
+  #repeatCreation(known: CreationRow, digest: Uint8Array): Promise<Replies | Refusal> {
+    if (!equalBytes(known.digest, digest)) return Promise.resolve(refuseReused());
+    return this.#recordsOf(known, [[1n]]);
+  }
+
+  async #change(
+    caller: Caller,
+    mutation: SessionMutation,
+    waiting: Waiting,
+  ): Promise<Replies | Refusal> {
+    const { sessionId, requestId } = mutation.request;
+    const session = { tenant: caller.tenant, sessionId };
+    const loaded = await this.#session(session);
+    if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
+    const digest = mutationDigest(mutation);
+    const known =
+      this.provisional.writtenTo(session).requests.get(requestId) ??
+      (await this.#options.store.findRequest(session, requestId));
+    if (known !== undefined) return this.#repeat(session, known, digest);
+    if (loaded.kind === "read-only") return refuseReadOnly();
+
+    const facts = await this.#factsFor(caller, loaded, mutation);
+    if (waiting.aborted !== undefined) return waiting.aborted;
+    const decision = refuseClosed(loaded.state) ?? decideOn(loaded.state, mutation, facts);
+    if (isRefusal(decision)) return decision;
+    return this.#write({ ...this.#writeContext(caller), session, before: loaded }, decision, {
+      requestId,
+      digest,
+    });
+  }
+
+  #repeat(
+    session: SessionRef,
+    known: RequestRow,
+    digest: Uint8Array,
+  ): Promise<Replies | Refusal> {
+    if (!equalBytes(known.digest, digest)) return Promise.resolve(refuseReused());
+    const { commands } = fromBinary(RequestOutcomeSchema, known.outcome);
+    return this.#recordsOf(
+      session,
+      commands.map(({ sequences }) => sequences),
+    );
+  }
+
+  async #session(session: SessionRef): Promise<LoadedSession | undefined> {
+    return this.provisional.sessions.get(sessionKey(session)) ?? (await this.#load(session));
+  }
+
+  async #factsFor(
+    caller: Caller,
+    live: LiveSession,
+    mutation: SessionMutation,
+  ): Promise<Facts> {
+    if (mutation.kind !== "apply") return this.#facts(caller, NOTHING_FOUND);
+    const { runId, commands } = mutation.request;
+    const references = referencesOf(runId, commands);
+    return this.#facts(caller, await this.#lookUp(live, references));
+  }
+
+  /** Finds what commands name and the state does not hold: in the batch's own writes, else in the store. */
+  async #lookUp(live: LiveSession, references: References): Promise<Found> {
+    const { row, state } = live;
+    const written = this.provisional.writtenTo(row);
+    const records: Found["records"] = new Map();
+    const bodies: Found["bodies"] = new Map();
+    for (const id of references.recordIds) {
+      if (id === state.activeRun?.runId || state.openCalls.has(id)) continue;
+      const record = written.records.get(id) ?? (await this.#storedRecord(row, id));
+      if (record !== undefined) records.set(id, record);
+    }
+    for (const ref of references.bodyRefs) {
+      const body = written.bodies.get(ref) ?? (await this.#options.store.findBody(row, ref));
+      if (body !== undefined) bodies.set(ref, body);
+    }
+    return { records, bodies };
+  }
+
+  async #storedRecord(
+    session: SessionRef,
+    recordId: string,
+  ): Promise<EventRecord["record"] | undefined> {
+    const found = await this.#options.store.findRecord(session, recordId);
+    if (found === undefined) return undefined;
+    const payload = openPayload(found.event);
+    if (isRefusal(payload)) throw new Error(payload.message);
+    return payload.record?.record;
+  }
+
+  async #recordsOf(
+    session: SessionRef,
+    replies: readonly (readonly bigint[])[],
+  ): Promise<Replies | Refusal> {
+    const written = this.provisional.writtenTo(session).events;
+    const out: EventRecord[][] = [];
+    for (const sequences of replies) {
+      const records: EventRecord[] = [];
+      for (const sequence of sequences) {
+        const record = written.get(sequence) ?? (await this.#storedEvent(session, sequence));
+        if (isRefusal(record)) return record;
+        records.push(record);
+      }
+      out.push(records);
+    }
+    return out;
+  }
+
+  async #storedEvent(session: SessionRef, sequence: bigint): Promise<EventRecord | Refusal> {
+    const row = await this.#options.store.readEvent(session, sequence);
+    if (row === undefined) throw new Error(`event ${sequence} of a known request is missing`);
+    const payload = openPayload(row);
+    return isRefusal(payload) ? payload : (payload.record ?? create(EventRecordSchema));
+  }
+
+  #facts(caller: Caller, found: Found): Facts {
+    return {
+      now: timestampFromMs(this.#nowMs),
+      caller,
+      limits: this.#options.limits,
+      mintId: this.#options.mintId,
+      settledRecord: (id) => found.records.get(id),
+      storedBody: (ref) => found.bodies.get(ref),
+    };
+  }
+
+  #writeContext(caller: Caller): Omit<WriteContext, "session" | "before"> {
+    const { randomBytes, snapshotEvery } = this.#options;
+    const { position } = this.provisional;
+    return { caller, nowMs: this.#nowMs, positionBefore: position, randomBytes, snapshotEvery };
+  }
+
+  #write(context: WriteContext, decision: SessionDecision, memo: Memo): Replies {
+    const decided = writeOf(context, decision, {
+      creation: memo.creation,
+      request: memo.requestId === undefined ? undefined : requestRow(memo, decision),
+    });
+    this.provisional.add(decided);
+    return decision.replies.map((reply) => reply.map(({ record }) => record));
+  }
+}
+
+/** What was looked up for a command. */
+interface Found {
+  readonly records: Map<string, EventRecord["record"]>;
+  readonly bodies: Map<string, ReturnType<Facts["storedBody"]> & object>;
+}
+
+const NOTHING_FOUND: Found = { records: new Map(), bodies: new Map() };
+
+/** How a request is remembered. */
+type Memo =
+  | { readonly creation: CreationRow; readonly requestId?: undefined }
+  | { readonly creation?: undefined; readonly requestId: string; readonly digest: Uint8Array };
+
+function requestRow(memo: Memo & { requestId: string }, decision: SessionDecision): RequestRow {
+  const outcome = create(RequestOutcomeSchema, {
+    commands: decision.replies.map((reply) => ({
+      sequences: reply.map(({ sequence }) => sequence),
+    })),
+  });
+  const { requestId, digest } = memo;
+  return { requestId, digest, outcome: toBinary(RequestOutcomeSchema, outcome) };
+}
+
+function decideOn(
+  state: LiveSession["state"],
+  mutation: SessionMutation,
+  facts: Facts,
+): SessionDecision | Refusal {
+  const { kind, request } = mutation;
+  if (kind === "apply") return decideApply(state, request, facts);
+  const draft = new Draft(request.sessionId, state, facts);
+  const decided: Decided =
+    kind === "beginRun"
+      ? beginRun(draft, state, request)
+      : endSession(draft, state, request);
+  if (isRefusal(decided)) return decided;
+  return { ...decided, state: evolve(state, decided.events), replies: [decided.reply] };
+}
+
+/** The same answer for a session that is not there and for one that the caller may not know of. */
+export function refuseUnknownSession(): Refusal {
+  return refuse(ErrorReason.SESSION_NOT_FOUND, "there is no such session");
+}
+
+function refuseReused(): Refusal {
+  return refuse(
+    ErrorReason.REQUEST_ID_REUSED,
+    "the request id was used with another message",
+  );
+}
+
+function refuseReadOnly(): Refusal {
+  return refuse(
+    ErrorReason.HIGH_WATER_UNAVAILABLE,
+    "the session's last revision cannot be established; it is read-only",
+  );
+}

@@ -1,0 +1,149 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { ProviderPairingSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
+import { EventPayloadSchema, type EventPayload } from "../../gen/toolmark/storage/v1/storage_pb.js";
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import type { Actor } from "../../gen/toolmark/v1/origin_pb.js";
+import { equalBytes } from "../domain/bytes.js";
+import { chainAfter, commit } from "../domain/chain.js";
+import { recordIdOf, toolCallIdOf } from "../domain/record-id.js";
+import { refuse, type Refusal } from "../domain/refusal.js";
+import type { DraftEvent } from "../domain/session-state.js";
+import {
+  RecordFamily,
+  type EventRow,
+  type NewEvent,
+  type PairingRow,
+  type RecordKey,
+} from "./store-port.js";
+
+const FAMILY = {
+  session: RecordFamily.session,
+  run: RecordFamily.run,
+  turn: RecordFamily.turn,
+  message: RecordFamily.message,
+  toolCall: RecordFamily.toolCall,
+  hook: RecordFamily.hook,
+  ask: RecordFamily.ask,
+  receipt: RecordFamily.receipt,
+  authorization: RecordFamily.authorization,
+} as const;
+
+const SALT_BYTES = 16;
+
+function recordKeyOf(record: EventRecord["record"]): RecordKey | undefined {
+  const recordId = recordIdOf(record);
+  if (recordId === undefined || record.case === undefined || record.case === "provisional") {
+    return undefined;
+  }
+  return { recordId, family: FAMILY[record.case], toolCallId: toolCallIdOf(record) };
+}
+
+/** Where an event goes: what its row holds beside the payload. */
+export interface EventPlace {
+  readonly sessionId: string;
+  readonly sequence: bigint;
+  readonly position: bigint;
+  readonly timeMs: number;
+  readonly chainBefore: Uint8Array;
+}
+
+export interface SealedEvent {
+  readonly event: NewEvent;
+  readonly pairing: PairingRow | undefined;
+}
+
+/** Encodes, salts, commits and chains an event. */
+export function sealEvent(
+  draft: DraftEvent,
+  actor: Actor,
+  place: EventPlace,
+  randomBytes: (size: number) => Uint8Array,
+): SealedEvent {
+  const { sessionId, sequence, position, timeMs, chainBefore } = place;
+  const payload = toBinary(
+    EventPayloadSchema,
+    create(EventPayloadSchema, { actor, record: draft.record }),
+  );
+  const salt = randomBytes(SALT_BYTES);
+  const pairing = sealPairing(draft, sequence, randomBytes);
+  const chained = {
+    sessionId,
+    sequence,
+    position,
+    revision: draft.revision,
+    kind: draft.kind,
+    timeMs,
+    commitment: commit(salt, payload),
+    privateCommitment: pairing?.commitment,
+  };
+  const { revision, kind, commitment, privateCommitment } = chained;
+  const row: EventRow = {
+    sequence,
+    position,
+    revision,
+    kind,
+    timeMs,
+    payload,
+    salt,
+    commitment,
+    privateCommitment,
+    chain: chainAfter(chainBefore, chained),
+  };
+  return { event: { row, record: recordKeyOf(draft.record.record) }, pairing: pairing?.row };
+}
+
+function sealPairing(
+  { pairing, record: { record } }: DraftEvent,
+  sequence: bigint,
+  randomBytes: (size: number) => Uint8Array,
+): { readonly row: PairingRow; readonly commitment: Uint8Array } | undefined {
+  if (pairing === undefined || record.case !== "toolCall") return undefined;
+  const bytes = toBinary(ProviderPairingSchema, pairing);
+  const salt = randomBytes(SALT_BYTES);
+  const { toolCallId } = record.value;
+  return {
+    row: { toolCallId, sequence, salt, pairing: bytes },
+    commitment: commit(salt, bytes),
+  };
+}
+
+/** Whether the row's payload is the one that was committed. False for an erased one. */
+export function isIntact(row: EventRow): boolean {
+  if (row.payload === undefined || row.salt === undefined) return false;
+  return equalBytes(commit(row.salt, row.payload), row.commitment);
+}
+
+/** Whether the row follows the chain value before it. */
+export function followsChain(sessionId: string, before: Uint8Array, row: EventRow): boolean {
+  return equalBytes(chainAfter(before, { ...row, sessionId }), row.chain);
+}
+
+export function refuseDamaged(sequence: bigint): Refusal {
+  return refuse(
+    ErrorReason.DATA_DAMAGED,
+    `event ${sequence} does not match its commitment and is not served`,
+    { sequence: sequence.toString() },
+  );
+}
+
+/** The payload of a row, checked against its commitment. */
+export function openPayload(row: EventRow): EventPayload | Refusal {
+  if (row.payload === undefined || !isIntact(row)) return refuseDamaged(row.sequence);
+  return fromBinary(EventPayloadSchema, row.payload);
+}
+
+/** A row as the public event, from columns and checked payload. */
+export function eventOf(sessionId: string, row: EventRow, payload: EventPayload): Event {
+  return create(EventSchema, {
+    sessionId,
+    sequence: row.sequence,
+    position: row.position,
+    ...(row.revision === undefined ? {} : { revision: row.revision }),
+    recordTime: timestampFromMs(row.timeMs),
+    ...(payload.actor === undefined ? {} : { actor: payload.actor }),
+    kind: row.kind,
+    ...(payload.record === undefined ? {} : { record: payload.record }),
+  });
+}

@@ -1,0 +1,219 @@
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+import { InvariantError } from "../domain/invariant.js";
+import type { Caller } from "../domain/principal.js";
+import { refuse, type Refusal } from "../domain/refusal.js";
+import { Batch, type LedgerOptions, type Replies, type Waiting } from "./batch.js";
+import { sessionKey, type LoadedSession } from "./live-session.js";
+import { loadSession, type LoadWarning } from "./load-session.js";
+import type { Mutation } from "./mutation.js";
+import { takeSnapshot } from "./snapshot.js";
+import type { CommandWrite, CommitResult, SessionRef } from "./store-port.js";
+
+/** Most commands that wait at a time; more are refused. */
+const QUEUE_COMMANDS_MAX = 10_000;
+/** Most commands of one commit: bounds how long the first of them waits. */
+const BATCH_COMMANDS_MAX = 256;
+/** Most sessions whose write-side state is kept; the least recently written are loaded again. */
+const CACHED_SESSIONS_MAX = 10_000;
+
+interface Pending {
+  readonly caller: Caller;
+  readonly mutation: Mutation;
+  readonly waiting: Waiting;
+  readonly resolve: (reply: Replies | Refusal) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** A decided command that waits for its batch's commit. */
+interface Answered {
+  readonly pending: Pending;
+  readonly reply: Replies | Refusal | Error;
+  /** The index of its write in the batch. Absent if it writes nothing. */
+  readonly writeIndex: number | undefined;
+}
+
+/**
+ * The one serialized path of every session: commands are decided in the order of arrival, each on the state after the
+ * one before it, and everything that waits is committed together. No reply is given before the commit that it was
+ * decided on.
+ */
+export class Ledger {
+  readonly #options: LedgerOptions;
+  readonly #warn: (warning: LoadWarning) => void;
+  readonly #sessions = new Map<string, LoadedSession>();
+  readonly #queue: Pending[] = [];
+  #position: bigint | undefined;
+  #working: Promise<void> | undefined;
+  #closing = false;
+
+  constructor(options: LedgerOptions, warn: (warning: LoadWarning) => void) {
+    this.#options = options;
+    this.#warn = warn;
+  }
+
+  /**
+   * Carries a request out, once: the records of each command's reply, or why nothing was done. Rejects on a fault; what
+   * became of the command is then found by repeating the request.
+   */
+  submit(caller: Caller, mutation: Mutation, waiting: Waiting): Promise<Replies | Refusal> {
+    if (this.#closing) return Promise.resolve(refuseDraining());
+    if (this.#queue.length >= QUEUE_COMMANDS_MAX) return Promise.resolve(refuseBusy());
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ caller, mutation, waiting, resolve, reject });
+      this.#working ??= this.#work();
+    });
+  }
+
+  /** Refuses new commands, finishes those that wait, and saves a snapshot of what has none. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    await this.#working;
+    const writes = [...this.#sessions.values()].flatMap(snapshotWrite);
+    for (let start = 0; start < writes.length; start += BATCH_COMMANDS_MAX) {
+      const result = await this.#options.store.commit(
+        writes.slice(start, start + BATCH_COMMANDS_MAX),
+      );
+      // A snapshot only saves time at the next load, so one that cannot be written is no fault of the shutdown.
+      if (result.outcome !== "committed") return;
+    }
+  }
+
+  async #work(): Promise<void> {
+    while (this.#queue.length > 0) {
+      await nextTurn();
+      await this.#runBatch(this.#queue.splice(0, BATCH_COMMANDS_MAX));
+    }
+    this.#working = undefined;
+  }
+
+  async #runBatch(commands: readonly Pending[]): Promise<void> {
+    try {
+      let waiting = commands;
+      while (waiting.length > 0) waiting = await this.#tryBatch(waiting);
+    } catch (error) {
+      const cause = error instanceof Error ? error : new Error(String(error));
+      for (const { reject } of commands) reject(cause);
+    }
+  }
+
+  /** Decides and commits; returns the commands that must be decided again without one that the store refused. */
+  async #tryBatch(commands: readonly Pending[]): Promise<readonly Pending[]> {
+    this.#position ??= await this.#options.store.lastPosition();
+    const batch = new Batch(this.#options, (ref) => this.#load(ref), this.#position);
+    const answers: Answered[] = [];
+    for (const pending of commands) answers.push(await decide(batch, pending));
+    const { writes, sessions, position } = batch.provisional;
+    if (writes.length === 0) {
+      settle(answers);
+      return [];
+    }
+    const result = await this.#options.store.commit(writes);
+    if (result.outcome === "committed") {
+      this.#position = position;
+      for (const [key, session] of sessions) this.#remember(key, session);
+      settle(answers);
+      return [];
+    }
+    if (result.outcome === "command_failed") return withoutFailed(answers, result);
+    this.#position = undefined;
+    for (const key of sessions.keys()) this.#sessions.delete(key);
+    const refusal = refuseCommit(result.reason);
+    for (const { pending } of answers) pending.resolve(refusal);
+    return [];
+  }
+
+  async #load(session: SessionRef): Promise<LoadedSession | undefined> {
+    const key = sessionKey(session);
+    const known = this.#sessions.get(key);
+    if (known !== undefined) return known;
+    const row = await this.#options.store.findSession(session);
+    if (row === undefined) return undefined;
+    const loaded = await loadSession(this.#options.store, row, this.#warn);
+    this.#remember(key, loaded);
+    return loaded;
+  }
+
+  #remember(key: string, session: LoadedSession): void {
+    this.#sessions.delete(key);
+    this.#sessions.set(key, session);
+    if (this.#sessions.size <= CACHED_SESSIONS_MAX) return;
+    const [oldest] = this.#sessions.keys();
+    if (oldest !== undefined) this.#sessions.delete(oldest);
+  }
+}
+
+async function decide(batch: Batch, pending: Pending): Promise<Answered> {
+  const { caller, mutation, waiting } = pending;
+  const writesBefore = batch.provisional.writes.length;
+  try {
+    const reply = await batch.decide(caller, mutation, waiting);
+    const wrote = batch.provisional.writes.length > writesBefore;
+    return { pending, reply, writeIndex: wrote ? writesBefore : undefined };
+  } catch (error) {
+    // A broken invariant leaves no state to go on with; any other fault is this command's alone.
+    if (error instanceof InvariantError || !(error instanceof Error)) throw error;
+    return { pending, reply: error, writeIndex: undefined };
+  }
+}
+
+function settle(answers: readonly Answered[]): void {
+  for (const { pending, reply } of answers) {
+    if (reply instanceof Error) pending.reject(reply);
+    else pending.resolve(reply);
+  }
+}
+
+function withoutFailed(
+  answers: readonly Answered[],
+  failed: Extract<CommitResult, { outcome: "command_failed" }>,
+): readonly Pending[] {
+  const rest: Pending[] = [];
+  for (const { pending, writeIndex } of answers) {
+    if (writeIndex === failed.index) pending.reject(failed.cause);
+    else rest.push(pending);
+  }
+  return rest;
+}
+
+function snapshotWrite(session: LoadedSession): readonly CommandWrite[] {
+  if (session.kind === "read-only" || session.eventsSinceSnapshot === 0) return [];
+  const { row, state } = session;
+  return [
+    {
+      tenant: row.tenant,
+      sessionId: row.sessionId,
+      session: row,
+      events: [],
+      bodies: [],
+      pairings: [],
+      request: undefined,
+      creation: undefined,
+      snapshot: takeSnapshot(state, row.head.chain),
+    },
+  ];
+}
+
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+function refuseDraining(): Refusal {
+  return refuse(ErrorReason.DRAINING, "the server is shutting down");
+}
+
+function refuseBusy(): Refusal {
+  return refuse(ErrorReason.STORE_BUSY, "too many commands wait");
+}
+
+function refuseCommit(reason: "full" | "busy" | "other"): Refusal {
+  switch (reason) {
+    case "full":
+      return refuse(ErrorReason.STORE_FULL, "the store is full");
+    case "busy":
+      return refuseBusy();
+    case "other":
+      return refuse(ErrorReason.COMMIT_UNCERTAIN, "the commit failed or its outcome is unknown");
+  }
+}

@@ -1,0 +1,24 @@
+import type { SessionState } from "../domain/session-state.js";
+import type { SessionRef, SessionRow } from "./store-port.js";
+
+/** A session that takes commands, as the write path holds it. */
+export interface LiveSession {
+  readonly kind: "live";
+  readonly row: SessionRow;
+  readonly state: SessionState;
+  readonly eventsSinceSnapshot: number;
+}
+
+/** A session whose last revision cannot be established: it can be read, never guessed for. */
+export interface ReadOnlySession {
+  readonly kind: "read-only";
+  readonly row: SessionRow;
+  readonly cause: string;
+}
+
+export type LoadedSession = LiveSession | ReadOnlySession;
+
+/** One string for a session across tenants. */
+export function sessionKey({ tenant, sessionId }: SessionRef): string {
+  return `${tenant.length}:${tenant}${sessionId}`;
+}

@@ -1,0 +1,153 @@
+import { create, fromBinary } from "@bufbuild/protobuf";
+import { ProviderPairingSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
+import { EventRecordSchema } from "../../gen/toolmark/v1/event_pb.js";
+import { equalBytes } from "../domain/bytes.js";
+import { CHAIN_START, commit } from "../domain/chain.js";
+import { evolve } from "../domain/evolve.js";
+import { isRefusal } from "../domain/refusal.js";
+import type { DraftEvent, OpenCall, SessionState } from "../domain/session-state.js";
+import { followsChain, openPayload } from "./event-codec.js";
+import type { LoadedSession } from "./live-session.js";
+import { openSnapshot, restoreState } from "./snapshot.js";
+import type { EventRow, SessionRow, SnapshotRow, Store } from "./store-port.js";
+
+/** Something about a stored session that an operator must know. */
+export interface LoadWarning {
+  readonly sessionId: string;
+  readonly warning: "snapshot_damaged" | "high_water_unavailable";
+  readonly cause: string;
+}
+
+/** A point of the log from which the rest can be replayed. */
+interface Base {
+  readonly state: SessionState | undefined;
+  readonly sequence: bigint;
+  readonly chain: Uint8Array;
+}
+
+const BEGINNING: Base = { state: undefined, sequence: 0n, chain: CHAIN_START };
+const NO_COMMITMENT = new Uint8Array(0);
+const PAGE_EVENTS = 500;
+const PAGE_BYTES = 8 * 1024 * 1024;
+/** Revisions of a log generation start above those that an earlier generation can have published. */
+const REVISIONS_PER_GENERATION = 1n << 32n;
+
+/** Thrown inside this module only: the rows do not prove the session's state. */
+class Unproven extends Error {}
+
+/**
+ * Loads a session's write-side state: the newest sound snapshot and the committed events after it, reconciled with the
+ * head. Writes nothing. A damaged snapshot falls back to an older one, with a warning; missing or broken rows give a
+ * session that can be read but not published to.
+ */
+export async function loadSession(
+  store: Store,
+  row: SessionRow,
+  warn: (warning: LoadWarning) => void,
+): Promise<LoadedSession> {
+  const { sessionId } = row;
+  try {
+    const base = await newestBase(store, row, (cause) => {
+      warn({ sessionId, warning: "snapshot_damaged", cause });
+    });
+    const replayed = await replayTail(store, row, base);
+    const state = await addProviderIds(store, row, reconcile(store, row, replayed));
+    const eventsSinceSnapshot = Number(state.sequence - base.sequence);
+    return { kind: "live", row, state, eventsSinceSnapshot };
+  } catch (error) {
+    if (!(error instanceof Unproven)) throw error;
+    warn({ sessionId, warning: "high_water_unavailable", cause: error.message });
+    return { kind: "read-only", row, cause: error.message };
+  }
+}
+
+async function newestBase(
+  store: Store,
+  row: SessionRow,
+  warn: (cause: string) => void,
+): Promise<Base> {
+  for (const snapshot of await store.readSnapshots(row)) {
+    if (snapshot.sequence > row.head.sequence) {
+      throw new Unproven(`the snapshot at ${snapshot.sequence} is ahead of the last event`);
+    }
+    const base = await baseOf(store, row, snapshot);
+    if (base !== undefined) return base;
+    warn(`the snapshot at ${snapshot.sequence} is damaged`);
+  }
+  return BEGINNING;
+}
+
+async function baseOf(
+  store: Store,
+  row: SessionRow,
+  snapshot: SnapshotRow,
+): Promise<Base | undefined> {
+  const stored = openSnapshot(snapshot);
+  const event = await store.readEvent(row, snapshot.sequence);
+  if (event === undefined) throw new Unproven(`event ${snapshot.sequence} is missing`);
+  if (stored === undefined || !equalBytes(event.chain, snapshot.chain)) return undefined;
+  const state = restoreState(snapshot, stored);
+  return state && { state, sequence: snapshot.sequence, chain: snapshot.chain };
+}
+
+async function replayTail(store: Store, row: SessionRow, base: Base): Promise<SessionState> {
+  let { state, sequence, chain } = base;
+  while (sequence < row.head.sequence) {
+    const page = await store.readEvents(row, sequence, PAGE_EVENTS, PAGE_BYTES);
+    if (page.length === 0) throw new Unproven(`event ${sequence + 1n} is missing`);
+    const events: DraftEvent[] = [];
+    for (const event of page) {
+      if (event.sequence !== sequence + 1n) throw new Unproven(`event ${sequence + 1n} is missing`);
+      events.push(checkedEvent(row.sessionId, chain, event));
+      ({ sequence, chain } = event);
+    }
+    state = evolve(state, events);
+  }
+  if (state === undefined || !equalBytes(chain, row.head.chain)) {
+    throw new Unproven("the head does not end the chain");
+  }
+  return state;
+}
+
+function checkedEvent(sessionId: string, chainBefore: Uint8Array, event: EventRow): DraftEvent {
+  const payload = openPayload(event);
+  if (isRefusal(payload) || !followsChain(sessionId, chainBefore, event)) {
+    throw new Unproven(`event ${event.sequence} is damaged`);
+  }
+  const { kind, revision } = event;
+  const record = payload.record ?? create(EventRecordSchema);
+  return { kind, revision, record, pairing: undefined };
+}
+
+/** The high-water is the highest of what snapshot and tail, the head, and the generation prove. */
+function reconcile(store: Store, row: SessionRow, state: SessionState): SessionState {
+  const floor = store.generation * REVISIONS_PER_GENERATION;
+  const folded = state.highWater > floor ? state.highWater : floor;
+  const stated = row.head.highWater > floor ? row.head.highWater : floor;
+  if (folded !== stated || state.sequence !== row.head.sequence) {
+    throw new Unproven("the head's high-water is not that of the events");
+  }
+  return { ...state, highWater: folded };
+}
+
+async function addProviderIds(
+  store: Store,
+  row: SessionRow,
+  state: SessionState,
+): Promise<SessionState> {
+  if (state.openCalls.size === 0) return state;
+  const openCalls = new Map<string, OpenCall>(state.openCalls);
+  for (const pairing of await store.readPairings(row, [...openCalls.keys()])) {
+    const open = openCalls.get(pairing.toolCallId);
+    const event = await store.readEvent(row, pairing.sequence);
+    const { salt, pairing: bytes } = pairing;
+    if (salt === undefined || bytes === undefined) continue;
+    const committed = event?.privateCommitment ?? NO_COMMITMENT;
+    if (open === undefined || !equalBytes(commit(salt, bytes), committed)) {
+      throw new Unproven(`the provider pairing of event ${pairing.sequence} is damaged`);
+    }
+    const { providerCallId = "" } = fromBinary(ProviderPairingSchema, bytes);
+    openCalls.set(pairing.toolCallId, { ...open, providerCallId });
+  }
+  return { ...state, openCalls };
+}

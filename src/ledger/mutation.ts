@@ -1,0 +1,61 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import {
+  ApplyRequestSchema,
+  BeginRunRequestSchema,
+  type ApplyRequest,
+  type BeginRunRequest,
+} from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import {
+  CreateSessionRequestSchema,
+  EndSessionRequestSchema,
+  type CreateSessionRequest,
+  type EndSessionRequest,
+} from "../../gen/toolmark/v1/session_service_pb.js";
+import { lengthPrefixed } from "../domain/identity.js";
+import { sha256 } from "../domain/sha256.js";
+
+/** A request that changes an existing session. */
+export type SessionMutation =
+  | { readonly kind: "apply"; readonly request: ApplyRequest }
+  | { readonly kind: "beginRun"; readonly request: BeginRunRequest }
+  | { readonly kind: "endSession"; readonly request: EndSessionRequest };
+
+/** A request that makes a session. */
+export interface Creation {
+  readonly kind: "createSession";
+  readonly request: CreateSessionRequest;
+}
+
+export type Mutation = SessionMutation | Creation;
+
+const encoder = new TextEncoder();
+
+function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
+  switch (mutation.kind) {
+    case "apply":
+      return toBinary(ApplyRequestSchema, { ...mutation.request, requestId: "" });
+    case "beginRun":
+      return toBinary(BeginRunRequestSchema, { ...mutation.request, requestId: "" });
+    case "endSession":
+      return toBinary(EndSessionRequestSchema, { ...mutation.request, requestId: "" });
+    case "createSession":
+      return toBinary(CreateSessionRequestSchema, { ...mutation.request, requestId: "" });
+  }
+}
+
+/** What makes two requests with one id the same request: equal after decoding, whatever their encoding was. */
+export function mutationDigest(mutation: Mutation): Uint8Array {
+  return sha256(
+    lengthPrefixed([encoder.encode(mutation.kind), encodeWithoutRequestId(mutation)]),
+  );
+}
+
+/** A unary command request as the Apply of one command that it is. */
+export function applyOfOne(
+  request: Pick<ApplyRequest, "sessionId" | "runId" | "requestId">,
+  command: ApplyRequest["commands"][number]["command"],
+): SessionMutation {
+  const { sessionId, runId, requestId } = request;
+  const apply = { sessionId, runId, requestId, commands: [{ command }] };
+  return { kind: "apply", request: create(ApplyRequestSchema, apply) };
+}

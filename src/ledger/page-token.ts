@@ -1,0 +1,42 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { PageTokenSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+import { equalBytes } from "../domain/bytes.js";
+import { lengthPrefixed } from "../domain/identity.js";
+import { refuse, type Refusal } from "../domain/refusal.js";
+import { sha256 } from "../domain/sha256.js";
+
+const QUERY_DIGEST_BYTES = 8;
+
+function queryDigest(query: readonly string[]): Uint8Array {
+  const parts = query.map((part) => new TextEncoder().encode(part));
+  return sha256(lengthPrefixed(parts)).subarray(0, QUERY_DIGEST_BYTES);
+}
+
+/** A token for the page after a place, of a query named by everything that it was asked with. */
+export function pageTokenOf(query: readonly string[], after: bigint): string {
+  const token = create(PageTokenSchema, { queryDigest: queryDigest(query), after });
+  return Buffer.from(toBinary(PageTokenSchema, token)).toString("base64url");
+}
+
+/** The place after which the page begins: 0 without a token. */
+export function placeOf(query: readonly string[], pageToken: string): bigint | Refusal {
+  if (pageToken === "") return 0n;
+  const after = decode(pageToken, queryDigest(query));
+  return (
+    after ??
+    refuse(ErrorReason.PAGE_TOKEN_INVALID, "the page token is damaged or of another query")
+  );
+}
+
+function decode(pageToken: string, digest: Uint8Array): bigint | undefined {
+  const bytes = Buffer.from(pageToken, "base64url");
+  if (bytes.toString("base64url") !== pageToken) return undefined;
+  try {
+    const token = fromBinary(PageTokenSchema, bytes);
+    return equalBytes(token.queryDigest, digest) ? token.after : undefined;
+  } catch (error) {
+    if (error instanceof Error) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,52 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import {
+  SessionStateSchema,
+  type SessionState as StoredSessionState,
+} from "../../gen/toolmark/storage/v1/storage_pb.js";
+import { equalBytes } from "../domain/bytes.js";
+import { lengthPrefixed } from "../domain/identity.js";
+import { encodeState, type SessionState } from "../domain/session-state.js";
+import { sha256 } from "../domain/sha256.js";
+import type { SnapshotRow } from "./store-port.js";
+
+const encoder = new TextEncoder();
+
+function snapshotDigest(snapshot: Omit<SnapshotRow, "digest">): Uint8Array {
+  const { sequence, highWater, chain, state } = snapshot;
+  const numbers = encoder.encode(`${sequence}/${highWater}`);
+  return sha256(lengthPrefixed([numbers, chain, state]));
+}
+
+/** The write-side state after its last event, to be loaded instead of the events before it. */
+export function takeSnapshot(state: SessionState, chain: Uint8Array): SnapshotRow {
+  const { sequence, highWater } = state;
+  const snapshot = { sequence, highWater, chain, state: encodeState(state) };
+  return { ...snapshot, digest: snapshotDigest(snapshot) };
+}
+
+/** The state of a sound snapshot. Absent if its bytes are not those that were written. */
+export function openSnapshot(row: SnapshotRow): StoredSessionState | undefined {
+  if (!equalBytes(snapshotDigest(row), row.digest)) return undefined;
+  return fromBinary(SessionStateSchema, row.state);
+}
+
+/** The write-side state that a snapshot holds; provider call ids are added by the loader. */
+export function restoreState(
+  row: SnapshotRow,
+  stored: StoredSessionState,
+): SessionState | undefined {
+  if (stored.session === undefined) return undefined;
+  const openCalls = stored.openCalls.flatMap(({ toolCall, sequence }) =>
+    toolCall === undefined
+      ? []
+      : [[toolCall.toolCallId, { call: toolCall, sequence, providerCallId: "" }] as const],
+  );
+  return {
+    session: stored.session,
+    sequence: row.sequence,
+    sessionSequence: stored.sessionSequence,
+    highWater: row.highWater,
+    activeRun: stored.activeRun,
+    openCalls: new Map(openCalls),
+  };
+}

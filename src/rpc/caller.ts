@@ -1,0 +1,22 @@
+import type { DescMethod } from "@bufbuild/protobuf";
+import type { Caller, Role, RoleScope } from "../domain/principal.js";
+import { methodName, type CallContext } from "./call.js";
+import { POLICY } from "./policy.js";
+
+const ROLES = new Map<DescMethod, readonly Role[]>();
+
+function rolesOf(method: DescMethod): readonly Role[] {
+  const known = ROLES.get(method);
+  if (known !== undefined) return known;
+  const roles = POLICY[methodName(method)] ?? [];
+  ROLES.set(method, roles);
+  return roles;
+}
+
+/** The caller of a method: reaches as far as the widest of its roles that allow the method. */
+export function callerOf({ principal, method }: CallContext): Caller {
+  const { tenant, subject, roles } = principal;
+  const isTenantWide = rolesOf(method).some((role) => roles[role] === "tenant");
+  const scope: RoleScope = isTenantWide ? "tenant" : "own";
+  return { tenant, subject, scope };
+}

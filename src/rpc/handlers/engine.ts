@@ -1,0 +1,53 @@
+import { create } from "@bufbuild/protobuf";
+import type { CallService } from "../../../gen/toolmark/engine/v1/call_service_pb.js";
+import type { EvidenceService } from "../../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import {
+  ApplyResponseSchema,
+  BeginRunResponseSchema,
+  type RunService,
+} from "../../../gen/toolmark/engine/v1/run_service_pb.js";
+import { commandResult } from "../../domain/decide/command-result.js";
+import { isRefusal } from "../../domain/refusal.js";
+import type { Ledger } from "../../ledger/ledger.js";
+import type { Implementation } from "../call.js";
+import { callerOf } from "../caller.js";
+import { commandHandler } from "./command.js";
+
+export function runHandlers(ledger: Ledger): Implementation<typeof RunService> {
+  return {
+    async beginRun(context, request) {
+      const mutation = { kind: "beginRun", request } as const;
+      const replies = await ledger.submit(callerOf(context), mutation, context);
+      if (isRefusal(replies)) return replies;
+      const record = replies[0]?.[0]?.record;
+      return create(BeginRunResponseSchema, record?.case === "run" ? { run: record.value } : {});
+    },
+    endRun: commandHandler(ledger, "endRun"),
+    async apply(context, request) {
+      const mutation = { kind: "apply", request } as const;
+      const replies = await ledger.submit(callerOf(context), mutation, context);
+      if (isRefusal(replies)) return replies;
+      const results = request.commands.map(({ command }, index) =>
+        commandResult(command.case, replies[index] ?? []),
+      );
+      return create(ApplyResponseSchema, { results });
+    },
+  };
+}
+
+export function callHandlers(ledger: Ledger): Implementation<typeof CallService> {
+  return {
+    acceptTurn: commandHandler(ledger, "acceptTurn"),
+    amendToolCall: commandHandler(ledger, "amendToolCall"),
+    startToolCall: commandHandler(ledger, "startToolCall"),
+    recordResult: commandHandler(ledger, "recordResult"),
+    reconcileToolCall: commandHandler(ledger, "reconcileToolCall"),
+  };
+}
+
+export function evidenceHandlers(ledger: Ledger): Implementation<typeof EvidenceService> {
+  return {
+    recordMessage: commandHandler(ledger, "recordMessage"),
+    publishHook: commandHandler(ledger, "publishHook"),
+  };
+}

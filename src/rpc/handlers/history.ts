@@ -1,0 +1,56 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  GetHookResponseSchema,
+  GetToolCallResponseSchema,
+  ListEventsResponseSchema,
+  ListHooksResponseSchema,
+  ListToolCallsResponseSchema,
+  ReadBodyResponseSchema,
+  type HistoryService,
+} from "../../../gen/toolmark/v1/history_service_pb.js";
+import { isRefusal } from "../../domain/refusal.js";
+import type { Reader } from "../../ledger/reader.js";
+import type { Implementation } from "../call.js";
+import { callerOf } from "../caller.js";
+
+export function historyHandlers(reader: Reader): Implementation<typeof HistoryService> {
+  return {
+    async getToolCall(context, { sessionId, toolCallId }) {
+      const toolCall = await reader.getToolCall(callerOf(context), sessionId, toolCallId);
+      return isRefusal(toolCall) ? toolCall : create(GetToolCallResponseSchema, { toolCall });
+    },
+    async listToolCalls(context, request) {
+      const page = await reader.listToolCalls(callerOf(context), request.sessionId, request);
+      if (isRefusal(page)) return page;
+      const { items: toolCalls, nextPageToken } = page;
+      return create(ListToolCallsResponseSchema, { toolCalls: [...toolCalls], nextPageToken });
+    },
+    async getHook(context, { sessionId, hookId }) {
+      const hook = await reader.getHook(callerOf(context), sessionId, hookId);
+      return isRefusal(hook) ? hook : create(GetHookResponseSchema, { hook });
+    },
+    async listHooks(context, request) {
+      const { sessionId, toolCallId } = request;
+      const page = await reader.listHooks(callerOf(context), sessionId, toolCallId, request);
+      if (isRefusal(page)) return page;
+      const { items: hooks, nextPageToken } = page;
+      return create(ListHooksResponseSchema, { hooks: [...hooks], nextPageToken });
+    },
+    async listEvents(context, request) {
+      const { sessionId, afterSequence } = request;
+      const page = await reader.listEvents(callerOf(context), sessionId, afterSequence, request);
+      if (isRefusal(page)) return page;
+      const { items: events, nextPageToken } = page;
+      return create(ListEventsResponseSchema, { events: [...events], nextPageToken });
+    },
+    async *readBody(context, request) {
+      const { sessionId, bodyRef } = request;
+      const parts = await reader.readBody(callerOf(context), sessionId, bodyRef, request);
+      if (isRefusal(parts)) {
+        yield parts;
+        return;
+      }
+      for (const part of parts) yield create(ReadBodyResponseSchema, part);
+    },
+  };
+}
