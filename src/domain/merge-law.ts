@@ -1,10 +1,7 @@
 import { toBinary } from "@bufbuild/protobuf";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { AskSchema, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
-import {
-  AuthorizationSchema,
-  type Authorization,
-} from "../../gen/toolmark/v1/authorization_pb.js";
+import { AuthorizationSchema, type Authorization } from "../../gen/toolmark/v1/authorization_pb.js";
 import { HookSchema, type Hook } from "../../gen/toolmark/v1/hook_pb.js";
 import { ReceiptSchema, type Receipt } from "../../gen/toolmark/v1/receipt_pb.js";
 import { ToolCallSchema, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";

@@ -20,9 +20,7 @@ export function refuse(
 }
 
 export function isRefusal(value: unknown): value is Refusal {
-  return (
-    typeof value === "object" && value !== null && "kind" in value && value.kind === "refusal"
-  );
+  return typeof value === "object" && value !== null && "kind" in value && value.kind === "refusal";
 }
 
 /** Refuses a field of the request by its path in proto names, for example `command.calls[2].tool_name`. */

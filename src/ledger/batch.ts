@@ -64,11 +64,7 @@ export class Batch {
       : this.#change(caller, mutation, waiting);
   }
 
-  async #create(
-    caller: Caller,
-    mutation: Creation,
-    waiting: Waiting,
-  ): Promise<Replies | Refusal> {
+  async #create(caller: Caller, mutation: Creation, waiting: Waiting): Promise<Replies | Refusal> {
     const { tenant, subject } = caller;
     const { requestId } = mutation.request;
     const digest = mutationDigest(mutation);
@@ -121,11 +117,7 @@ export class Batch {
     });
   }
 
-  #repeat(
-    session: SessionRef,
-    known: RequestRow,
-    digest: Uint8Array,
-  ): Promise<Replies | Refusal> {
+  #repeat(session: SessionRef, known: RequestRow, digest: Uint8Array): Promise<Replies | Refusal> {
     if (!equalBytes(known.digest, digest)) return Promise.resolve(refuseReused());
     const { commands } = fromBinary(RequestOutcomeSchema, known.outcome);
     return this.#recordsOf(
@@ -138,11 +130,7 @@ export class Batch {
     return this.provisional.sessions.get(sessionKey(session)) ?? (await this.#load(session));
   }
 
-  async #factsFor(
-    caller: Caller,
-    live: LiveSession,
-    mutation: SessionMutation,
-  ): Promise<Facts> {
+  async #factsFor(caller: Caller, live: LiveSession, mutation: SessionMutation): Promise<Facts> {
     if (mutation.kind !== "apply") return this.#facts(caller, NOTHING_FOUND);
     const { runId, commands } = mutation.request;
     const references = referencesOf(runId, commands);
@@ -262,9 +250,7 @@ function decideOn(
   if (kind === "apply") return decideApply(state, request, facts);
   const draft = new Draft(request.sessionId, state, facts);
   const decided: Decided =
-    kind === "beginRun"
-      ? beginRun(draft, state, request)
-      : endSession(draft, state, request);
+    kind === "beginRun" ? beginRun(draft, state, request) : endSession(draft, state, request);
   if (isRefusal(decided)) return decided;
   return { ...decided, state: evolve(state, decided.events), replies: [decided.reply] };
 }
@@ -275,10 +261,7 @@ export function refuseUnknownSession(): Refusal {
 }
 
 function refuseReused(): Refusal {
-  return refuse(
-    ErrorReason.REQUEST_ID_REUSED,
-    "the request id was used with another message",
-  );
+  return refuse(ErrorReason.REQUEST_ID_REUSED, "the request id was used with another message");
 }
 
 function refuseReadOnly(): Refusal {

@@ -45,9 +45,7 @@ function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
 
 /** What makes two requests with one id the same request: equal after decoding, whatever their encoding was. */
 export function mutationDigest(mutation: Mutation): Uint8Array {
-  return sha256(
-    lengthPrefixed([encoder.encode(mutation.kind), encodeWithoutRequestId(mutation)]),
-  );
+  return sha256(lengthPrefixed([encoder.encode(mutation.kind), encodeWithoutRequestId(mutation)]));
 }
 
 /** A unary command request as the Apply of one command that it is. */

@@ -24,8 +24,7 @@ export function placeOf(query: readonly string[], pageToken: string): bigint | R
   if (pageToken === "") return 0n;
   const after = decode(pageToken, queryDigest(query));
   return (
-    after ??
-    refuse(ErrorReason.PAGE_TOKEN_INVALID, "the page token is damaged or of another query")
+    after ?? refuse(ErrorReason.PAGE_TOKEN_INVALID, "the page token is damaged or of another query")
   );
 }
 

@@ -62,9 +62,7 @@ export class Provisional {
   }
 }
 
-function creationKey(
-  creation: Pick<CreationRow, "tenant" | "subject" | "requestId">,
-): string {
+function creationKey(creation: Pick<CreationRow, "tenant" | "subject" | "requestId">): string {
   const { tenant, subject, requestId } = creation;
   return `${tenant.length}:${tenant}${subject.length}:${subject}${requestId}`;
 }

@@ -4,11 +4,7 @@ import type { Body } from "../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import { HookSchema, type Hook } from "../../gen/toolmark/v1/hook_pb.js";
-import {
-  CheckpointSchema,
-  SessionSchema,
-  type Session,
-} from "../../gen/toolmark/v1/session_pb.js";
+import { CheckpointSchema, SessionSchema, type Session } from "../../gen/toolmark/v1/session_pb.js";
 import {
   ToolCallSchema,
   type ToolCall,

@@ -93,9 +93,7 @@ function writeTurn(
     ...(command.model === undefined ? {} : { model: command.model }),
     createTime: now,
   });
-  const reply: ReplyRecord[] = [
-    draft.write(EventKind.turnAccepted, { case: "turn", value: turn }),
-  ];
+  const reply: ReplyRecord[] = [draft.write(EventKind.turnAccepted, { case: "turn", value: turn })];
   for (const [index, call] of command.calls.entries()) {
     const build = (revision: bigint) =>
       create(ToolCallSchema, {

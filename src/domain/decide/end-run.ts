@@ -30,19 +30,12 @@ export function endRun(
   const refused = refuseLists(draft, state, lists);
   if (refused !== undefined) return refused;
   const calls =
-    command.outcome === RunOutcome.PARKED
-      ? []
-      : endOpenCalls(draft, state, run.startGate, lists);
+    command.outcome === RunOutcome.PARKED ? [] : endOpenCalls(draft, state, run.startGate, lists);
   return draft.decision([writeRunEnd(draft, run, command.outcome), ...calls]);
 }
 
 /** Ends a run that another run or the end of the session replaces, with nothing listed. */
-export function replaceRun(
-  draft: Draft,
-  state: SessionState,
-  run: Run,
-  outcome: RunOutcome,
-): void {
+export function replaceRun(draft: Draft, state: SessionState, run: Run, outcome: RunOutcome): void {
   if (outcome !== RunOutcome.PARKED) endOpenCalls(draft, state, run.startGate, NOTHING_LISTED);
   writeRunEnd(draft, run, outcome);
 }
@@ -104,8 +97,7 @@ function endOf(
   if (interrupted.has(call.toolCallId)) {
     return { state: ToolCallState.INTERRUPTED, ran: Ran.YES };
   }
-  const provenUnstarted =
-    gate === StartGate.REQUIRED && isUnstarted(call) && call.ran === Ran.NO;
+  const provenUnstarted = gate === StartGate.REQUIRED && isUnstarted(call) && call.ran === Ran.NO;
   if (notRun.has(call.toolCallId) || provenUnstarted) {
     return { state: ToolCallState.CANCELLED, ran: Ran.NO };
   }

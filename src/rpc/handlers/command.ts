@@ -1,4 +1,7 @@
-import type { ApplyRequest, CommandResult } from "../../../gen/toolmark/engine/v1/run_service_pb.js";
+import type {
+  ApplyRequest,
+  CommandResult,
+} from "../../../gen/toolmark/engine/v1/run_service_pb.js";
 import type { Command } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import { commandResult } from "../../domain/decide/command-result.js";
 import { invariant } from "../../domain/invariant.js";

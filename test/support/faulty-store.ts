@@ -1,0 +1,42 @@
+import type { CommandWrite, CommitResult, Store } from "../../src/ledger/store-port.js";
+
+/** A store whose next commit fails on demand: before anything is stored, or after everything is. */
+export class FaultyStore implements Store {
+  failNext: "before" | "after" | undefined;
+  commits = 0;
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  get generation(): bigint {
+    return this.#store.generation;
+  }
+
+  async commit(writes: readonly CommandWrite[]): Promise<CommitResult> {
+    const fails = this.failNext;
+    this.failNext = undefined;
+    this.commits += 1;
+    if (fails !== "before") {
+      const result = await this.#store.commit(writes);
+      if (fails === undefined) return result;
+    }
+    return { outcome: "failed", reason: "other", cause: new Error("planted commit failure") };
+  }
+
+  lastPosition: Store["lastPosition"] = () => this.#store.lastPosition();
+  findSession: Store["findSession"] = (...args) => this.#store.findSession(...args);
+  listSessions: Store["listSessions"] = (...args) => this.#store.listSessions(...args);
+  readSnapshots: Store["readSnapshots"] = (...args) => this.#store.readSnapshots(...args);
+  readEvents: Store["readEvents"] = (...args) => this.#store.readEvents(...args);
+  readEvent: Store["readEvent"] = (...args) => this.#store.readEvent(...args);
+  findRecord: Store["findRecord"] = (...args) => this.#store.findRecord(...args);
+  listRecords: Store["listRecords"] = (...args) => this.#store.listRecords(...args);
+  readBody: Store["readBody"] = (...args) => this.#store.readBody(...args);
+  findBody: Store["findBody"] = (...args) => this.#store.findBody(...args);
+  readPairings: Store["readPairings"] = (...args) => this.#store.readPairings(...args);
+  findRequest: Store["findRequest"] = (...args) => this.#store.findRequest(...args);
+  findCreation: Store["findCreation"] = (...args) => this.#store.findCreation(...args);
+  close: Store["close"] = () => this.#store.close();
+}
