@@ -44,14 +44,12 @@ const history = fc
 const deliveries = history.chain((updates) =>
   fc.record({
     updates: fc.constant(updates),
-    delivered: fc
-      .array(fc.nat({ max: updates.length - 1 }), { maxLength: 20 })
-      .chain((extra) =>
-        fc.shuffledSubarray([...updates.keys(), ...extra], {
-          minLength: updates.length + extra.length,
-          maxLength: updates.length + extra.length,
-        }),
-      ),
+    delivered: fc.array(fc.nat({ max: updates.length - 1 }), { maxLength: 20 }).chain((extra) =>
+      fc.shuffledSubarray([...updates.keys(), ...extra], {
+        minLength: updates.length + extra.length,
+        maxLength: updates.length + extra.length,
+      }),
+    ),
   }),
 );
 

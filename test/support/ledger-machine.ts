@@ -42,21 +42,28 @@ export type Step =
   | { readonly kind: "retry"; readonly pick: number; readonly changed: boolean };
 
 const pick = fc.nat({ max: 1000 });
-const providerIds = fc.array(fc.constantFrom("", "", "call_0", "call_1", "bash", "x"), {
-  minLength: 1,
-  maxLength: 4,
+const providerIds = fc.array(
+  fc.constantFrom("", "", "", "call_0", "call_1", "bash", "x", "y", "z"),
+  {
+    minLength: 1,
+    maxLength: 3,
+  },
+);
+
+export const beginRunStep = fc.record({
+  kind: fc.constant("beginRun" as const),
+  gate: fc.constantFrom(StartGate.REQUIRED, StartGate.OFF),
+  takeOver: fc.constantFrom(undefined, TakeOver.END, TakeOver.RESUME),
+});
+
+export const acceptTurnStep = fc.record({
+  kind: fc.constant("acceptTurn" as const),
+  providerIds,
 });
 
 /** Steps in roughly the mix of a real history, with faults in between. */
 export const step: fc.Arbitrary<Step> = fc.oneof(
-  {
-    weight: 2,
-    arbitrary: fc.record({
-      kind: fc.constant("beginRun" as const),
-      gate: fc.constantFrom(StartGate.REQUIRED, StartGate.OFF),
-      takeOver: fc.constantFrom(undefined, TakeOver.END, TakeOver.RESUME),
-    }),
-  },
+  { weight: 2, arbitrary: beginRunStep },
   {
     weight: 1,
     arbitrary: fc.record({
@@ -65,10 +72,7 @@ export const step: fc.Arbitrary<Step> = fc.oneof(
       listed: pick,
     }),
   },
-  {
-    weight: 4,
-    arbitrary: fc.record({ kind: fc.constant("acceptTurn" as const), providerIds }),
-  },
+  { weight: 4, arbitrary: acceptTurnStep },
   {
     weight: 4,
     arbitrary: fc.record({
