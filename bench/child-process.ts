@@ -1,0 +1,63 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { openSync, readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const READY_MS = 15_000;
+const STOP_MS = 15_000;
+
+/** A server under load, in a process of its own. */
+export interface ServerProcess {
+  readonly grpcAddress: string;
+  stop(): Promise<void>;
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "ENOENT";
+}
+
+async function readWhenReady(readyFile: string, child: ChildProcess): Promise<string> {
+  const end = performance.now() + READY_MS;
+  while (performance.now() < end && child.exitCode === null) {
+    try {
+      const text = await readFile(readyFile, "utf8");
+      if (text.trimEnd().endsWith("}")) return text;
+    } catch (error) {
+      if (!isMissing(error)) throw error;
+    }
+    await sleep(20);
+  }
+  throw new Error(`not ready after ${READY_MS} ms, exit code ${child.exitCode ?? "none"}`);
+}
+
+/** Starts a script with `--ready-file` and waits until it listens. Its output goes to a file. */
+export async function startServer(
+  name: string,
+  nodeArgs: readonly string[],
+  folder: string,
+): Promise<ServerProcess> {
+  const readyFile = join(folder, `${name}.ready.json`);
+  const logFile = join(folder, `${name}.log`);
+  const log = openSync(logFile, "w");
+  const child = spawn(process.execPath, [...nodeArgs, "--ready-file", readyFile], {
+    stdio: ["ignore", log, log],
+  });
+  const stop = async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const exit = once(child, "exit");
+    child.kill("SIGTERM");
+    const killer = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
+    await exit;
+    clearTimeout(killer);
+  };
+  try {
+    const ready = JSON.parse(await readWhenReady(readyFile, child)) as { grpcAddress: string };
+    return { grpcAddress: ready.grpcAddress, stop };
+  } catch (error) {
+    await stop();
+    const lines = readFileSync(logFile, "utf8").trimEnd().split("\n").slice(-20);
+    throw new Error(`${name} did not start:\n${lines.join("\n")}`, { cause: error });
+  }
+}

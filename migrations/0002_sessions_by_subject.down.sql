@@ -1,0 +1,2 @@
+DROP INDEX sessions_by_creator;
+DROP INDEX sessions_by_owner;

@@ -1,0 +1,90 @@
+import type { DescService } from "@bufbuild/protobuf";
+import {
+  Code,
+  ConnectError,
+  createConnectRouter,
+  createContextValues,
+  type ConnectRouter,
+  type ServiceImpl,
+} from "@connectrpc/connect";
+import {
+  compressionBrotli,
+  compressionGzip,
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from "@connectrpc/connect-node";
+import type { UniversalHandler } from "@connectrpc/connect/protocol";
+import type { Limits } from "../domain/limits.js";
+import { capTimeout } from "./cap-timeout.js";
+import { connectHandler, peerKey } from "./connect-call.js";
+import { traceOf } from "./fault-trace.js";
+import type { HttpRequest, HttpResponse } from "./http.js";
+import type { Log } from "./log.js";
+import type { Pipeline } from "./pipeline.js";
+
+/** Answers a request if its path is that of a method; false leaves it untouched. */
+export type RpcOverHttp = (request: HttpRequest, response: HttpResponse) => boolean;
+
+/** A last resort: the limit on replies is checked on their binary form, and JSON takes more. */
+const JSON_EXPANSION_MAX = 16;
+
+/** Serves every method over Connect and gRPC-Web. Native gRPC has a listener of its own. */
+export function serveConnect(pipeline: Pipeline, limits: Limits, log: Log): RpcOverHttp {
+  const router = createConnectRouter({
+    connect: true,
+    grpcWeb: true,
+    grpc: false,
+    acceptCompression: [compressionGzip, compressionBrotli],
+    readMaxBytes: limits.messageBytes,
+    writeMaxBytes: limits.outgoingMessageBytes * JSON_EXPANSION_MAX,
+  });
+  addServices(router, pipeline);
+  const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+  return (request, response) => {
+    const handler = handlers.get(request.url?.split("?", 1)[0] ?? "");
+    if (handler === undefined) return false;
+    void answer(handler, request, response, log);
+    return true;
+  };
+}
+
+function addServices(router: ConnectRouter, { services, environment }: Pipeline): void {
+  for (const { desc, methods } of services) {
+    const handlers = methods.map((served) => [
+      served.method.localName,
+      connectHandler(served, environment),
+    ]);
+    router.service(desc, Object.fromEntries(handlers) as Partial<ServiceImpl<DescService>>);
+  }
+}
+
+/** What connectNodeAdapter does, except that a failure goes to our log and not to the console. */
+async function answer(
+  handler: UniversalHandler,
+  request: HttpRequest,
+  response: HttpResponse,
+  log: Log,
+): Promise<void> {
+  const connection = { closed: false };
+  response.once("close", () => {
+    connection.closed = true;
+    // connect-node waits for this event for ever if the caller goes away while it cannot write.
+    response.emit("drain");
+  });
+  capTimeout(request.headers);
+  try {
+    const values = createContextValues().set(peerKey, peerOf(request));
+    const universal = universalRequestFromNodeRequest(request, response, undefined, values);
+    await universalResponseToNodeResponse(await handler(universal), response);
+  } catch (fault) {
+    const method = `${handler.service.typeName}.${handler.method.name}`;
+    const callerGone = connection.closed || ConnectError.from(fault).code === Code.Aborted;
+    const write = callerGone ? log.debug : log.error;
+    write("reply not delivered", { method, fault: traceOf(fault) });
+    if (!callerGone) response.destroy();
+  }
+}
+
+function peerOf({ socket }: HttpRequest): string {
+  return `${socket.remoteAddress ?? "unknown"}:${String(socket.remotePort ?? 0)}`;
+}

@@ -1,0 +1,104 @@
+import type { DescMethod, Message } from "@bufbuild/protobuf";
+import { Code, ConnectError, createContextKey, type HandlerContext } from "@connectrpc/connect";
+import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.js";
+import { isRefusal, type Refusal } from "../domain/refusal.js";
+import { repliesWithStream } from "./call.js";
+import type { StatusName } from "./error-table.js";
+import { OpenCall, type CallEnvironment } from "./open-call.js";
+import type { ServedMethod } from "./pipeline.js";
+import { everyItem, singleItem, type Reply } from "./reply.js";
+import { statusOf } from "./status.js";
+
+/** Carries the address of the caller, which connect-node does not hand on. */
+export const peerKey = createContextKey("unknown");
+
+type ConnectHandler = (
+  request: Message | AsyncIterable<Message>,
+  context: HandlerContext,
+) => Promise<Message> | AsyncIterable<Message>;
+
+/** A method as connect-node calls it. The only thing thrown is a refusal in the form that connect-node sends. */
+export function connectHandler(served: ServedMethod, environment: CallEnvironment): ConnectHandler {
+  const { method, run } = served;
+  if (repliesWithStream(method)) {
+    return (request, context) => {
+      const call = new ConnectCall(method, environment, context);
+      return messagesOf(call, () => run(call, request));
+    };
+  }
+  return (request, context) => {
+    const call = new ConnectCall(method, environment, context);
+    return messageOf(call, run(call, request));
+  };
+}
+
+async function messageOf(call: OpenCall, reply: Reply): Promise<Message> {
+  const item = await singleItem(reply);
+  call.finish();
+  if (isRefusal(item)) throw errorOf(item);
+  return item;
+}
+
+/** The call starts with the first item that is asked for: a generator that never started would never end it. */
+async function* messagesOf(call: OpenCall, start: () => Reply): AsyncGenerator<Message> {
+  try {
+    for await (const item of everyItem(start())) {
+      if (isRefusal(item)) throw errorOf(item);
+      yield item;
+    }
+  } finally {
+    call.finish();
+  }
+}
+
+class ConnectCall extends OpenCall {
+  readonly #context: HandlerContext;
+
+  constructor(method: DescMethod, environment: CallEnvironment, context: HandlerContext) {
+    super(method, environment);
+    this.#context = context;
+    const { signal } = context;
+    if (signal.aborted) {
+      this.callerLeft();
+    } else {
+      signal.addEventListener("abort", () => {
+        this.callerLeft();
+      });
+    }
+  }
+
+  get peer(): string {
+    return this.#context.values.get(peerKey);
+  }
+
+  header(name: string): string | undefined {
+    return this.#context.requestHeader.get(name) ?? undefined;
+  }
+
+  protected remainingMs(): number {
+    return this.#context.timeoutMs() ?? Infinity;
+  }
+}
+
+const CODE_OF_STATUS = {
+  CANCELLED: Code.Canceled,
+  INVALID_ARGUMENT: Code.InvalidArgument,
+  DEADLINE_EXCEEDED: Code.DeadlineExceeded,
+  NOT_FOUND: Code.NotFound,
+  ALREADY_EXISTS: Code.AlreadyExists,
+  PERMISSION_DENIED: Code.PermissionDenied,
+  RESOURCE_EXHAUSTED: Code.ResourceExhausted,
+  FAILED_PRECONDITION: Code.FailedPrecondition,
+  UNIMPLEMENTED: Code.Unimplemented,
+  INTERNAL: Code.Internal,
+  UNAVAILABLE: Code.Unavailable,
+  DATA_LOSS: Code.DataLoss,
+  UNAUTHENTICATED: Code.Unauthenticated,
+} as const satisfies Record<StatusName, Code>;
+
+function errorOf(refusal: Refusal): ConnectError {
+  const { name, message, errorInfo } = statusOf(refusal);
+  return new ConnectError(message, CODE_OF_STATUS[name], undefined, [
+    { desc: ErrorInfoSchema, value: errorInfo },
+  ]);
+}

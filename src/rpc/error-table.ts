@@ -1,0 +1,90 @@
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+
+/** Status codes by name; the numbers are the same in gRPC, gRPC-Web and Connect. */
+export const STATUS_CODE = {
+  CANCELLED: 1,
+  INVALID_ARGUMENT: 3,
+  DEADLINE_EXCEEDED: 4,
+  NOT_FOUND: 5,
+  ALREADY_EXISTS: 6,
+  PERMISSION_DENIED: 7,
+  RESOURCE_EXHAUSTED: 8,
+  FAILED_PRECONDITION: 9,
+  UNIMPLEMENTED: 12,
+  INTERNAL: 13,
+  UNAVAILABLE: 14,
+  DATA_LOSS: 15,
+  UNAUTHENTICATED: 16,
+} as const;
+export type StatusName = keyof typeof STATUS_CODE;
+
+/** The status of every reason. A new reason does not compile until it is listed here. */
+export const STATUS_OF_REASON = {
+  [ErrorReason.UNSPECIFIED]: "INTERNAL",
+
+  [ErrorReason.FIELD_INVALID]: "INVALID_ARGUMENT",
+  [ErrorReason.REFERENCE_MISMATCH]: "INVALID_ARGUMENT",
+  [ErrorReason.ORIGIN_MISMATCH]: "INVALID_ARGUMENT",
+  [ErrorReason.REVIEW_ID_MISMATCH]: "INVALID_ARGUMENT",
+  [ErrorReason.PAGE_TOKEN_INVALID]: "INVALID_ARGUMENT",
+  [ErrorReason.DUPLICATE_PROVIDER_CALL_ID]: "INVALID_ARGUMENT",
+  [ErrorReason.REQUEST_UNDECODABLE]: "INVALID_ARGUMENT",
+
+  [ErrorReason.SESSION_NOT_FOUND]: "NOT_FOUND",
+  [ErrorReason.RUN_NOT_FOUND]: "NOT_FOUND",
+  [ErrorReason.TOOL_CALL_NOT_FOUND]: "NOT_FOUND",
+  [ErrorReason.HOOK_NOT_FOUND]: "NOT_FOUND",
+  [ErrorReason.ASK_NOT_FOUND]: "NOT_FOUND",
+  [ErrorReason.RECEIPT_NOT_FOUND]: "NOT_FOUND",
+  [ErrorReason.AUTHORIZATION_NOT_FOUND]: "NOT_FOUND",
+  [ErrorReason.BODY_NOT_FOUND]: "NOT_FOUND",
+
+  [ErrorReason.UNAUTHENTICATED]: "UNAUTHENTICATED",
+  [ErrorReason.ROLE_MISSING]: "PERMISSION_DENIED",
+
+  [ErrorReason.SESSION_ENDED]: "FAILED_PRECONDITION",
+  [ErrorReason.SESSION_ERASED]: "FAILED_PRECONDITION",
+  [ErrorReason.RUN_ACTIVE]: "FAILED_PRECONDITION",
+  [ErrorReason.RUN_NOT_ACTIVE]: "FAILED_PRECONDITION",
+  [ErrorReason.TOOL_CALL_ENDED]: "FAILED_PRECONDITION",
+  [ErrorReason.TOOL_CALL_STARTED]: "FAILED_PRECONDITION",
+  [ErrorReason.TOOL_CALL_NOT_STARTED]: "FAILED_PRECONDITION",
+  [ErrorReason.RESULT_ALREADY_RECORDED]: "FAILED_PRECONDITION",
+  [ErrorReason.RESULT_HELD]: "FAILED_PRECONDITION",
+  [ErrorReason.ARGUMENTS_MISMATCH]: "FAILED_PRECONDITION",
+  [ErrorReason.PROVIDER_CALL_ID_OUTSTANDING]: "FAILED_PRECONDITION",
+  [ErrorReason.RUN_END_CONTRADICTS_START]: "FAILED_PRECONDITION",
+  [ErrorReason.CALL_INHERITED]: "FAILED_PRECONDITION",
+  [ErrorReason.HIGH_WATER_UNAVAILABLE]: "FAILED_PRECONDITION",
+  [ErrorReason.OUTCOME_KNOWN]: "FAILED_PRECONDITION",
+  [ErrorReason.ASK_NOT_OPEN]: "FAILED_PRECONDITION",
+  [ErrorReason.ASK_SUPERSEDED]: "FAILED_PRECONDITION",
+  [ErrorReason.ASK_EXPIRED]: "FAILED_PRECONDITION",
+  [ErrorReason.ANSWER_TOKEN_INVALID]: "FAILED_PRECONDITION",
+  [ErrorReason.ANSWER_MISMATCH]: "FAILED_PRECONDITION",
+  [ErrorReason.VERDICT_NOT_ALLOWED]: "FAILED_PRECONDITION",
+  [ErrorReason.START_NOT_ALLOWED]: "FAILED_PRECONDITION",
+
+  [ErrorReason.REQUEST_ID_REUSED]: "ALREADY_EXISTS",
+
+  [ErrorReason.MESSAGE_TOO_LARGE]: "RESOURCE_EXHAUSTED",
+  [ErrorReason.BODY_TOO_LARGE]: "RESOURCE_EXHAUSTED",
+  [ErrorReason.QUOTA_EXCEEDED]: "RESOURCE_EXHAUSTED",
+  [ErrorReason.STORE_FULL]: "RESOURCE_EXHAUSTED",
+
+  [ErrorReason.DRAINING]: "UNAVAILABLE",
+  [ErrorReason.STORE_BUSY]: "UNAVAILABLE",
+  [ErrorReason.COMMIT_UNCERTAIN]: "UNAVAILABLE",
+
+  [ErrorReason.CALLER_GONE]: "CANCELLED",
+  [ErrorReason.DEADLINE_PASSED]: "DEADLINE_EXCEEDED",
+
+  [ErrorReason.DATA_DAMAGED]: "DATA_LOSS",
+  [ErrorReason.INTERNAL]: "INTERNAL",
+  [ErrorReason.UNIMPLEMENTED]: "UNIMPLEMENTED",
+} as const satisfies Record<ErrorReason, StatusName>;
+
+/** The name of a reason as `google.rpc.ErrorInfo` and the log carry it: without the enum's prefix. */
+export function reasonName(reason: ErrorReason): string {
+  return ErrorReason[reason];
+}

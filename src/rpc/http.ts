@@ -1,0 +1,6 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+
+/** Requests and responses of HTTP/1.1 and HTTP/2, which differ little. */
+export type HttpRequest = IncomingMessage | Http2ServerRequest;
+export type HttpResponse = (ServerResponse & { req: IncomingMessage }) | Http2ServerResponse;

@@ -1,0 +1,54 @@
+import { isRefusal, type Refusal } from "../../domain/refusal.js";
+import { methodName, type Item } from "../call.js";
+import { reasonName, STATUS_OF_REASON } from "../error-table.js";
+import type { Log, LogFields } from "../log.js";
+import type { OpenCall } from "../open-call.js";
+import { whenEnded, type Middleware } from "../reply.js";
+
+/**
+ * One line a call: answered ones at debug, refused ones at info, which makes the audit log of refused attempts. Ids
+ * and sizes only; never a body, a token, a provider's id or the text of a message.
+ */
+export function accessLog(log: Log, monotonicMs: () => number): Middleware {
+  function write(call: OpenCall, last: Item | undefined, replies: number): void {
+    const refusal = isRefusal(last) ? last : call.aborted;
+    if (refusal !== undefined) {
+      log.info("call refused", fieldsOf(call, refusal, replies, monotonicMs()));
+    } else if (log.debugEnabled) {
+      log.debug("call answered", fieldsOf(call, undefined, replies, monotonicMs()));
+    }
+  }
+  return (call, request, next) =>
+    whenEnded(next(call, request), (last, replies) => {
+      write(call, last, replies);
+    });
+}
+
+function fieldsOf(
+  call: OpenCall,
+  refusal: Refusal | undefined,
+  replies: number,
+  monotonicMs: number,
+): LogFields {
+  return {
+    method: methodName(call.method),
+    status: refusal === undefined ? "OK" : STATUS_OF_REASON[refusal.reason],
+    reason: refusal === undefined ? undefined : reasonName(refusal.reason),
+    durationMs: monotonicMs - call.startedMs,
+    replies,
+    tenant: call.identified?.tenant,
+    subject: call.identified?.subject,
+    peer: call.peer,
+    sessionId: sessionIdOf(call),
+    correlationId: call.correlationId,
+  };
+}
+
+const SESSION_ID_LENGTH_MAX = 512;
+
+function sessionIdOf({ request }: OpenCall): string | undefined {
+  if (request === undefined || !("sessionId" in request)) return undefined;
+  const { sessionId } = request;
+  if (typeof sessionId !== "string" || sessionId.length > SESSION_ID_LENGTH_MAX) return undefined;
+  return sessionId;
+}

@@ -1,0 +1,52 @@
+import { setImmediate } from "node:timers/promises";
+import { fromBinary, type DescMessage, type Message } from "@bufbuild/protobuf";
+import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
+import { isRefusal, refuse, type Refusal } from "../../domain/refusal.js";
+import type { OpenCall } from "../open-call.js";
+import type { Incoming, Middleware } from "../reply.js";
+import { RequestsCutOff } from "../requests-cut-off.js";
+
+/** Decodes what a transport hands over as bytes, so that undecodable ones are refused as everything else is. */
+export const decoding: Middleware = (call, request, next) => {
+  if (isRequestStream(request)) return next(call, decodeEach(call, request));
+  const message = decode(call.method.input, request);
+  if (isRefusal(message)) return message;
+  call.request = message;
+  return next(call, message);
+};
+
+function isRequestStream(request: Incoming): request is AsyncIterable<Message | Uint8Array> {
+  return Symbol.asyncIterator in request;
+}
+
+function decode(schema: DescMessage, request: Message | Uint8Array): Message | Refusal {
+  if (!(request instanceof Uint8Array)) return request;
+  try {
+    return fromBinary(schema, request);
+  } catch (fault) {
+    if (!(fault instanceof Error)) throw fault;
+    // The decoder's text may quote the bytes; that they do not decode is all there is to tell.
+    return refuse(ErrorReason.REQUEST_UNDECODABLE, `the bytes are no ${schema.typeName}`);
+  }
+}
+
+async function* decodeEach(
+  call: OpenCall,
+  requests: AsyncIterable<Message | Uint8Array>,
+): AsyncGenerator<Message> {
+  try {
+    for await (const request of requests) {
+      const message = decode(call.method.input, request);
+      if (isRefusal(message)) throw new RequestsCutOff(message);
+      call.request ??= message;
+      yield message;
+    }
+  } catch (fault) {
+    // A transport ends the requests of a caller that went away with an error of its own.
+    if (call.aborted !== undefined) throw new RequestsCutOff(call.aborted);
+    throw fault;
+  }
+  // HTTP/2 shows a reset as an end of the requests, and only then as a reset: half an upload is no upload.
+  await setImmediate();
+  if (call.aborted !== undefined) throw new RequestsCutOff(call.aborted);
+}

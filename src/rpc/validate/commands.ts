@@ -1,0 +1,228 @@
+import type {
+  AcceptTurnCommand,
+  AmendToolCallCommand,
+  CanonicalResult,
+  Command,
+  EndRunCommand,
+  NewToolCall,
+  ProviderPairing,
+  ProvisionalDelta,
+  PublishHookCommand,
+  ReconcileToolCallCommand,
+  RecordMessageCommand,
+  RecordResultCommand,
+  StartToolCallCommand,
+} from "../../../gen/toolmark/engine/v1/command_pb.js";
+import { HookDecisionSchema } from "../../../gen/toolmark/v1/hook_pb.js";
+import {
+  MessageRoleSchema,
+  RunOutcome,
+  RunOutcomeSchema,
+} from "../../../gen/toolmark/v1/run_pb.js";
+import { ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
+import { unreachable } from "../../domain/invariant.js";
+import type { Limits } from "../../domain/limits.js";
+import { refuseField } from "../../domain/refusal.js";
+import { checkBody, checkOptionalBody } from "./body.js";
+import {
+  checkCount,
+  checkEach,
+  checkEnum,
+  checkId,
+  checkOptionalId,
+  checkOptionalText,
+  checkRequiredText,
+  checkSha256,
+  checkText,
+  fieldPath,
+  specifiedValues,
+  type Checked,
+} from "./checks.js";
+
+/** The check of one kind of command; `at` is the command's path in the request. */
+export type CommandCheck<T> = (command: T, at: string, limits: Limits) => Checked;
+
+const PROVIDER_ID_BYTES = 4096;
+const PROVIDER_BYTES = 128;
+const MODEL_BYTES = 256;
+const TOOL_NAME_BYTES = 512;
+const HOOK_NAME_BYTES = 512;
+const PHASE_BYTES = 128;
+
+const MESSAGE_ROLES = specifiedValues(MessageRoleSchema);
+const HOOK_DECISIONS = specifiedValues(HookDecisionSchema);
+const RUN_OUTCOMES = specifiedValues(RunOutcomeSchema);
+const PHASES_OF_A_CALL: ReadonlySet<string> = new Set(["pre_tool_use", "post_tool_use"]);
+const RESULT_ENDS: ReadonlySet<number> = new Set([
+  ToolCallState.UNSPECIFIED,
+  ToolCallState.BLOCKED,
+  ToolCallState.WITHHELD,
+  ToolCallState.FAILED,
+  ToolCallState.TIMED_OUT,
+]);
+const RECONCILED_ENDS: ReadonlySet<number> = new Set([
+  ToolCallState.COMPLETED,
+  ToolCallState.FAILED,
+  ToolCallState.CANCELLED,
+  ToolCallState.INTERRUPTED,
+  ToolCallState.TIMED_OUT,
+]);
+
+export const checkRecordMessage: CommandCheck<RecordMessageCommand> = (command, at, limits) =>
+  checkEnum(command.role, at, "role", MESSAGE_ROLES) ??
+  checkBody(command.content, at, "content", limits);
+
+export const checkAcceptTurn: CommandCheck<AcceptTurnCommand> = (command, at, limits) =>
+  checkOptionalText(command.provider, at, "provider", PROVIDER_BYTES) ??
+  checkOptionalText(command.model, at, "model", MODEL_BYTES) ??
+  checkCount(command.calls.length, at, "calls", limits.callsPerTurn) ??
+  checkEach(command.calls, (call, index) =>
+    checkNewToolCall(call, fieldPath(at, `calls[${index}]`), limits),
+  );
+
+function checkNewToolCall(call: NewToolCall, at: string, limits: Limits): Checked {
+  return (
+    checkRequiredText(call.toolName, at, "tool_name", TOOL_NAME_BYTES) ??
+    checkBody(call.arguments, at, "arguments", limits) ??
+    (call.pairing === undefined ? undefined : checkPairing(call.pairing, fieldPath(at, "pairing")))
+  );
+}
+
+function checkPairing(pairing: ProviderPairing, at: string): Checked {
+  return (
+    checkOptionalText(pairing.providerCallId, at, "provider_call_id", PROVIDER_ID_BYTES) ??
+    checkOptionalText(pairing.providerItemId, at, "provider_item_id", PROVIDER_ID_BYTES)
+  );
+}
+
+export const checkAmendToolCall: CommandCheck<AmendToolCallCommand> = (command, at, limits) =>
+  checkId(command.toolCallId, at, "tool_call_id") ??
+  checkBody(command.effective, at, "effective", limits);
+
+export const checkStartToolCall: CommandCheck<StartToolCallCommand> = (command, at) =>
+  checkId(command.toolCallId, at, "tool_call_id") ??
+  checkSha256(command.argumentsSha256, at, "arguments_sha256");
+
+export const checkRecordResult: CommandCheck<RecordResultCommand> = (command, at, limits) =>
+  checkId(command.toolCallId, at, "tool_call_id") ?? checkResult(command.result, at, limits);
+
+function checkResult(result: RecordResultCommand["result"], at: string, limits: Limits): Checked {
+  switch (result.case) {
+    case "provisional":
+      return checkProvisional(result.value, fieldPath(at, "provisional"), limits);
+    case "canonical":
+      return checkCanonical(result.value, fieldPath(at, "canonical"), limits);
+    case undefined:
+      return refuseField(fieldPath(at, "result"), "is required");
+    default:
+      return unreachable(result);
+  }
+}
+
+function checkProvisional(delta: ProvisionalDelta, at: string, limits: Limits): Checked {
+  const size = delta.chunk.length;
+  if (size > 0 && size <= limits.inlineBodyBytes) return undefined;
+  const rule = `must be 1 to ${limits.inlineBodyBytes} bytes`;
+  return refuseField(fieldPath(at, "chunk"), rule);
+}
+
+function checkCanonical(result: CanonicalResult, at: string, limits: Limits): Checked {
+  const { end } = result;
+  const contentRequired = end === ToolCallState.UNSPECIFIED || end === ToolCallState.WITHHELD;
+  return (
+    checkEnum(end, at, "end", RESULT_ENDS) ??
+    (contentRequired ? checkBody : checkOptionalBody)(result.content, at, "content", limits) ??
+    checkBlockedBy(result, at)
+  );
+}
+
+function checkBlockedBy(result: CanonicalResult, at: string): Checked {
+  const { blockedByHookId } = result;
+  if (result.end === ToolCallState.BLOCKED) {
+    return checkId(blockedByHookId ?? "", at, "blocked_by_hook_id");
+  }
+  if (blockedByHookId === undefined) return undefined;
+  return refuseField(fieldPath(at, "blocked_by_hook_id"), "must be absent unless end is BLOCKED");
+}
+
+export const checkReconcileToolCall: CommandCheck<ReconcileToolCallCommand> = (
+  command,
+  at,
+  limits,
+) =>
+  checkId(command.toolCallId, at, "tool_call_id") ??
+  checkEnum(command.end, at, "end", RECONCILED_ENDS) ??
+  checkOptionalBody(command.content, at, "content", limits);
+
+export const checkPublishHook: CommandCheck<PublishHookCommand> = (command, at, limits) =>
+  (command.origin === undefined
+    ? undefined
+    : checkId(command.origin.sessionId, fieldPath(at, "origin"), "session_id")) ??
+  checkOptionalId(command.toolCallId, at, "tool_call_id") ??
+  checkRequiredText(command.phase, at, "phase", PHASE_BYTES) ??
+  checkPhaseHasCall(command, at) ??
+  checkText(command.hookName, at, "hook_name", HOOK_NAME_BYTES) ??
+  checkText(command.toolName, at, "tool_name", TOOL_NAME_BYTES) ??
+  checkEnum(command.decision, at, "decision", HOOK_DECISIONS) ??
+  checkText(command.text, at, "text", limits.inlineBodyBytes);
+
+function checkPhaseHasCall(command: PublishHookCommand, at: string): Checked {
+  if (command.toolCallId !== undefined || !PHASES_OF_A_CALL.has(command.phase)) return undefined;
+  return refuseField(fieldPath(at, "tool_call_id"), `is required for phase ${command.phase}`);
+}
+
+export const checkEndRun: CommandCheck<EndRunCommand> = (command, at) => {
+  const lists = [
+    { name: "not_run_tool_call_ids", ids: command.notRunToolCallIds },
+    { name: "interrupted_tool_call_ids", ids: command.interruptedToolCallIds },
+  ];
+  const listed = new Set<string>();
+  return (
+    checkEnum(command.outcome, at, "outcome", RUN_OUTCOMES) ??
+    checkEach(lists, ({ name, ids }) =>
+      ids.length > 0 && command.outcome === RunOutcome.PARKED
+        ? refuseField(fieldPath(at, name), "must be empty if outcome is PARKED")
+        : checkEach(ids, (id, index) => checkListedOnce(id, at, `${name}[${index}]`, listed)),
+    )
+  );
+};
+
+/** `listed` is shared by both lists, so that no id is in both. */
+function checkListedOnce(id: string, at: string, name: string, listed: Set<string>): Checked {
+  if (listed.has(id)) return refuseField(fieldPath(at, name), "must not be listed twice");
+  listed.add(id);
+  return checkId(id, at, name);
+}
+
+/** One command of Apply. Commands that the service does not offer yet are refused where they would be carried out. */
+export function checkCommand({ command }: Command, at: string, limits: Limits): Checked {
+  switch (command.case) {
+    case "recordMessage":
+      return checkRecordMessage(command.value, fieldPath(at, "record_message"), limits);
+    case "acceptTurn":
+      return checkAcceptTurn(command.value, fieldPath(at, "accept_turn"), limits);
+    case "amendToolCall":
+      return checkAmendToolCall(command.value, fieldPath(at, "amend_tool_call"), limits);
+    case "startToolCall":
+      return checkStartToolCall(command.value, fieldPath(at, "start_tool_call"), limits);
+    case "recordResult":
+      return checkRecordResult(command.value, fieldPath(at, "record_result"), limits);
+    case "reconcileToolCall":
+      return checkReconcileToolCall(command.value, fieldPath(at, "reconcile_tool_call"), limits);
+    case "publishHook":
+      return checkPublishHook(command.value, fieldPath(at, "publish_hook"), limits);
+    case "endRun":
+      return checkEndRun(command.value, fieldPath(at, "end_run"), limits);
+    case "openAsk":
+    case "withdrawAsk":
+    case "settleAsk":
+    case "parkToolCall":
+    case "settleAuthorization":
+    case "publishReview":
+      return undefined;
+    case undefined:
+      return refuseField(fieldPath(at, "command"), "is required");
+    default:
+      return unreachable(command);
+  }
+}

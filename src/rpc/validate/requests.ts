@@ -1,0 +1,198 @@
+import {
+  TakeOverSchema,
+  type ApplyRequest,
+  type BeginRunRequest,
+} from "../../../gen/toolmark/engine/v1/run_service_pb.js";
+import type {
+  GetHookRequest,
+  GetToolCallRequest,
+  ListEventsRequest,
+  ListHooksRequest,
+  ListToolCallsRequest,
+  ReadBodyRequest,
+} from "../../../gen/toolmark/v1/history_service_pb.js";
+import { StartGateSchema } from "../../../gen/toolmark/v1/run_pb.js";
+import {
+  DelegationKindSchema,
+  SessionKindSchema,
+  SessionState,
+  SessionStateSchema,
+  type Delegation,
+  type Label,
+} from "../../../gen/toolmark/v1/session_pb.js";
+import type {
+  CreateSessionRequest,
+  EndSessionRequest,
+  GetSessionRequest,
+  ListSessionsRequest,
+} from "../../../gen/toolmark/v1/session_service_pb.js";
+import type { Limits } from "../../domain/limits.js";
+import { refuseField, type Refusal } from "../../domain/refusal.js";
+import {
+  checkCount,
+  checkEach,
+  checkEnum,
+  checkId,
+  checkIdOrEmpty,
+  checkPageToken,
+  checkRequestId,
+  checkRequiredText,
+  checkText,
+  fieldPath,
+  specifiedValues,
+  type Checked,
+} from "./checks.js";
+import { checkCommand, type CommandCheck } from "./commands.js";
+
+const OWNER_SUBJECT_BYTES = 256;
+const TITLE_BYTES = 1024;
+const LABELS = 64;
+const LABEL_KEY_BYTES = 63;
+const LABEL_VALUE_BYTES = 256;
+
+const SESSION_KINDS = specifiedValues(SessionKindSchema);
+const DELEGATION_KINDS = specifiedValues(DelegationKindSchema);
+const START_GATES = specifiedValues(StartGateSchema);
+const TAKE_OVERS = specifiedValues(TakeOverSchema);
+const SESSION_STATES_OR_ALL: ReadonlySet<number> = new Set([
+  SessionState.UNSPECIFIED,
+  ...specifiedValues(SessionStateSchema),
+]);
+
+export function checkCreateSession(request: CreateSessionRequest): Checked {
+  return (
+    checkRequestId(request.requestId) ??
+    checkText(request.ownerSubject, "", "owner_subject", OWNER_SUBJECT_BYTES) ??
+    checkEnum(request.kind, "", "kind", SESSION_KINDS) ??
+    checkText(request.title, "", "title", TITLE_BYTES) ??
+    checkLabels(request.labels) ??
+    (request.delegation === undefined ? undefined : checkDelegation(request.delegation))
+  );
+}
+
+function checkLabels(labels: readonly Label[]): Checked {
+  if (labels.length > LABELS) {
+    return refuseField("labels", `must have at most ${LABELS} entries`);
+  }
+  let previousKey: Buffer | undefined;
+  return checkEach(labels, (label, index) => {
+    const at = `labels[${index}]`;
+    const key = Buffer.from(label.key, "utf8");
+    const ascends = previousKey === undefined || Buffer.compare(previousKey, key) < 0;
+    previousKey = key;
+    return (
+      checkRequiredText(label.key, at, "key", LABEL_KEY_BYTES) ??
+      checkText(label.value, at, "value", LABEL_VALUE_BYTES) ??
+      (ascends ? undefined : refuseField(fieldPath(at, "key"), "must be above the key before it"))
+    );
+  });
+}
+
+function checkDelegation(delegation: Delegation): Checked {
+  const at = "delegation";
+  return (
+    checkId(delegation.parentSessionId, at, "parent_session_id") ??
+    checkId(delegation.parentToolCallId, at, "parent_tool_call_id") ??
+    checkEnum(delegation.kind, at, "kind", DELEGATION_KINDS)
+  );
+}
+
+export function checkGetSession(request: GetSessionRequest): Checked {
+  return checkId(request.sessionId, "", "session_id");
+}
+
+export function checkListSessions(request: ListSessionsRequest): Checked {
+  return (
+    checkPageToken(request.pageToken) ??
+    checkText(request.ownerSubject, "", "owner_subject", OWNER_SUBJECT_BYTES) ??
+    checkEnum(request.state, "", "state", SESSION_STATES_OR_ALL)
+  );
+}
+
+export function checkEndSession(request: EndSessionRequest): Checked {
+  return checkRequestId(request.requestId) ?? checkId(request.sessionId, "", "session_id");
+}
+
+export function checkGetToolCall(request: GetToolCallRequest): Checked {
+  return (
+    checkId(request.sessionId, "", "session_id") ?? checkId(request.toolCallId, "", "tool_call_id")
+  );
+}
+
+export function checkListToolCalls(request: ListToolCallsRequest): Checked {
+  return checkId(request.sessionId, "", "session_id") ?? checkPageToken(request.pageToken);
+}
+
+export function checkGetHook(request: GetHookRequest): Checked {
+  return checkId(request.sessionId, "", "session_id") ?? checkId(request.hookId, "", "hook_id");
+}
+
+export function checkListHooks(request: ListHooksRequest): Checked {
+  return (
+    checkId(request.sessionId, "", "session_id") ??
+    checkPageToken(request.pageToken) ??
+    checkIdOrEmpty(request.toolCallId, "", "tool_call_id")
+  );
+}
+
+export function checkReadBody(request: ReadBodyRequest): Checked {
+  return checkId(request.sessionId, "", "session_id") ?? checkId(request.bodyRef, "", "body_ref");
+}
+
+export function checkListEvents(request: ListEventsRequest): Checked {
+  return checkId(request.sessionId, "", "session_id") ?? checkPageToken(request.pageToken);
+}
+
+export function checkBeginRun(request: BeginRunRequest): Checked {
+  return (
+    checkId(request.sessionId, "", "session_id") ??
+    checkRequestId(request.requestId) ??
+    checkEnum(request.startGate, "", "start_gate", START_GATES) ??
+    (request.takeOver === undefined
+      ? undefined
+      : checkEnum(request.takeOver, "", "take_over", TAKE_OVERS))
+  );
+}
+
+interface OfRun {
+  readonly sessionId: string;
+  readonly runId: string;
+  readonly requestId: string;
+}
+
+function checkOfRun(request: OfRun): Checked {
+  return (
+    checkId(request.sessionId, "", "session_id") ??
+    checkId(request.runId, "", "run_id") ??
+    checkRequestId(request.requestId)
+  );
+}
+
+/** The unary request of a command, with the check that the command has inside Apply too. */
+export function commandRequest<T>(check: CommandCheck<T>) {
+  return (request: OfRun & { readonly command?: T | undefined }, limits: Limits): Checked =>
+    checkOfRun(request) ??
+    (request.command === undefined
+      ? refuseField("command", "is required")
+      : check(request.command, "command", limits));
+}
+
+export function checkApply(request: ApplyRequest, limits: Limits): Checked {
+  const last = request.commands.length - 1;
+  return (
+    checkOfRun(request) ??
+    checkCount(request.commands.length, "", "commands", limits.commandsPerApply) ??
+    checkEach(request.commands, (command, index) => {
+      const at = `commands[${index}]`;
+      const refusal =
+        command.command.case === "endRun" && index !== last
+          ? refuseField(fieldPath(at, "end_run"), "must be the last command")
+          : checkCommand(command, at, limits);
+      return refusal === undefined ? undefined : withPosition(refusal, index);
+    })
+  );
+}
+
+function withPosition(refusal: Refusal, index: number): Refusal {
+  return { ...refusal, metadata: { ...refusal.metadata, command: String(index) } };
+}

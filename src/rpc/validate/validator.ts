@@ -1,0 +1,80 @@
+import {
+  isMessage,
+  type DescMessage,
+  type DescMethod,
+  type Message,
+  type MessageShape,
+} from "@bufbuild/protobuf";
+
+import { CallService } from "../../../gen/toolmark/engine/v1/call_service_pb.js";
+import { EvidenceService } from "../../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { RunService } from "../../../gen/toolmark/engine/v1/run_service_pb.js";
+import { HistoryService } from "../../../gen/toolmark/v1/history_service_pb.js";
+import { SessionService } from "../../../gen/toolmark/v1/session_service_pb.js";
+import { invariant } from "../../domain/invariant.js";
+import type { Limits } from "../../domain/limits.js";
+import type { Refusal } from "../../domain/refusal.js";
+import type { Checked } from "./checks.js";
+import * as commands from "./commands.js";
+import * as requests from "./requests.js";
+
+/** Says why a request is malformed, or nothing if it is well-formed. It looks at the request alone, at no state. */
+export type Validator = (method: DescMethod, request: Message) => Refusal | undefined;
+
+type RequestCheck = (request: Message, limits: Limits) => Checked;
+
+/** Full name of a method, for example `toolmark.v1.SessionService.GetSession`. */
+export function methodName(method: DescMethod): string {
+  return `${method.parent.typeName}.${method.name}`;
+}
+
+function entry<Input extends DescMessage>(
+  method: DescMethod & { readonly input: Input },
+  check: (request: MessageShape<Input>, limits: Limits) => Checked,
+): readonly [string, RequestCheck] {
+  const name = methodName(method);
+  return [
+    name,
+    (request, limits) => {
+      invariant(isMessage(request, method.input), `${name} was given ${request.$typeName}`);
+      return check(request, limits);
+    },
+  ];
+}
+
+const session = SessionService.method;
+const history = HistoryService.method;
+const run = RunService.method;
+const call = CallService.method;
+const evidence = EvidenceService.method;
+const { commandRequest } = requests;
+
+const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
+  entry(session.createSession, requests.checkCreateSession),
+  entry(session.getSession, requests.checkGetSession),
+  entry(session.listSessions, requests.checkListSessions),
+  entry(session.endSession, requests.checkEndSession),
+  entry(history.getToolCall, requests.checkGetToolCall),
+  entry(history.listToolCalls, requests.checkListToolCalls),
+  entry(history.getHook, requests.checkGetHook),
+  entry(history.listHooks, requests.checkListHooks),
+  entry(history.readBody, requests.checkReadBody),
+  entry(history.listEvents, requests.checkListEvents),
+  entry(run.beginRun, requests.checkBeginRun),
+  entry(run.endRun, commandRequest(commands.checkEndRun)),
+  entry(run.apply, requests.checkApply),
+  entry(call.acceptTurn, commandRequest(commands.checkAcceptTurn)),
+  entry(call.amendToolCall, commandRequest(commands.checkAmendToolCall)),
+  entry(call.startToolCall, commandRequest(commands.checkStartToolCall)),
+  entry(call.recordResult, commandRequest(commands.checkRecordResult)),
+  entry(call.reconcileToolCall, commandRequest(commands.checkReconcileToolCall)),
+  entry(evidence.recordMessage, commandRequest(commands.checkRecordMessage)),
+  entry(evidence.publishHook, commandRequest(commands.checkPublishHook)),
+]);
+
+/** Full names of the methods whose requests are checked; requests of other methods pass unlooked at. */
+export const VALIDATED_METHODS: ReadonlySet<string> = new Set(REQUEST_CHECKS.keys());
+
+export function createValidator(limits: Limits): Validator {
+  return (method, request) => REQUEST_CHECKS.get(methodName(method))?.(request, limits);
+}

@@ -1,0 +1,42 @@
+import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
+import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
+import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
+import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
+import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
+import type { Limits } from "../domain/limits.js";
+import type { Ledger } from "../ledger/ledger.js";
+import type { Reader } from "../ledger/reader.js";
+import { bindService, type Binding, type BoundService } from "../rpc/call.js";
+import { callHandlers, evidenceHandlers, runHandlers } from "../rpc/handlers/engine.js";
+import { historyHandlers } from "../rpc/handlers/history.js";
+import { infoHandlers } from "../rpc/handlers/info.js";
+import { sessionHandlers } from "../rpc/handlers/session.js";
+
+export interface Parts {
+  readonly version: string;
+  readonly limits: Limits;
+  readonly ledger: Ledger;
+  readonly reader: Reader;
+}
+
+/** Every service that this server offers, each bound to what it works with. */
+export function composeServices({ version, limits, ledger, reader }: Parts): Binding {
+  const services: BoundService[] = [
+    bindService(SessionService, sessionHandlers(ledger, reader)),
+    bindService(HistoryService, historyHandlers(reader)),
+    bindService(ApprovalService, {}),
+    bindService(RunService, runHandlers(ledger)),
+    bindService(CallService, callHandlers(ledger)),
+    bindService(EvidenceService, evidenceHandlers(ledger)),
+  ];
+  const methods = (): string[] => answeredMethods(services);
+  services.push(bindService(InfoService, infoHandlers({ version, limits, methods })));
+  return services;
+}
+
+function answeredMethods(services: Binding): string[] {
+  const methods = services.flatMap((service) => service.methods);
+  return methods.filter(({ implemented }) => implemented).map(({ name }) => name);
+}

@@ -1,0 +1,177 @@
+import { parseArgs } from "node:util";
+import { DEFAULT_LIMITS, type Limits } from "../domain/limits.js";
+import { formatAddress, isLoopback, type Address } from "./address.js";
+import type { LogLevel } from "./log.js";
+import {
+  address,
+  count,
+  hosts,
+  logLevel,
+  optionalPath,
+  store,
+  type Setting,
+  type StoreLocation,
+} from "./setting.js";
+
+/** Every setting: its flag is the name with dashes, its variable the same in capitals behind TOOLMARK_. */
+const SETTINGS = {
+  grpcAddress: address("127.0.0.1:7070", "where native gRPC is served; port 0 picks a free one"),
+  httpAddress: address("127.0.0.1:7071", "where Connect, gRPC-Web and the rest of HTTP are served"),
+  httpAllowedHosts: hosts("", "more names, comma separated, that the Host header may carry"),
+  store: store("sqlite:./data/toolmark.db", "where records are kept"),
+  logLevel: logLevel("info", "how much is logged"),
+  readyFile: optionalPath("", "file to write the addresses to once both listeners accept"),
+  drainTimeoutMs: count("10000", "longest time from a signal to the exit"),
+  snapshotEvery: count("256", "events of a session between two snapshots"),
+  limitMessageBytes: limit("messageBytes", "largest incoming message"),
+  limitOutgoingMessageBytes: limit("outgoingMessageBytes", "largest outgoing message"),
+  limitInlineBodyBytes: limit("inlineBodyBytes", "largest body that replies carry in place"),
+  limitBodyBytes: limit("bodyBytes", "largest body"),
+  limitCallsPerTurn: limit("callsPerTurn", "calls in one turn"),
+  limitCommandsPerApply: limit("commandsPerApply", "commands in one Apply"),
+  limitOpenAsksPerSession: limit("openAsksPerSession", "open asks in one session"),
+  limitStreamsPerConnection: limit("streamsPerConnection", "concurrent streams of one connection"),
+  limitPageSize: limit("pageSize", "entries of one page"),
+} as const satisfies Record<string, Setting<unknown>>;
+type SettingName = keyof typeof SETTINGS;
+type Values = {
+  [Name in SettingName]: (typeof SETTINGS)[Name] extends Setting<infer T> ? T : never;
+};
+
+/** The configuration of one server, read once at the start. */
+export interface Config {
+  readonly grpcAddress: Address;
+  readonly httpAddress: Address;
+  readonly httpAllowedHosts: readonly string[];
+  readonly store: StoreLocation;
+  readonly logLevel: LogLevel;
+  readonly readyFile: string | undefined;
+  readonly drainTimeoutMs: number;
+  readonly snapshotEvery: number;
+  readonly limits: Limits;
+}
+
+/** What the command line asks for. */
+export type ConfigOutcome =
+  | { readonly kind: "config"; readonly config: Config }
+  | { readonly kind: "help"; readonly text: string }
+  | { readonly kind: "problem"; readonly text: string };
+
+const VARIABLE_PREFIX = "TOOLMARK_";
+
+function limit(name: keyof Limits, help: string): Setting<number> {
+  return count(String(DEFAULT_LIMITS[name]), help);
+}
+
+/** Reads flags first, then variables, then defaults. Every problem is reported, not just the first. */
+export function readConfig(
+  args: readonly string[],
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): ConfigOutcome {
+  const flags = readFlags(args);
+  if (typeof flags === "string") return { kind: "problem", text: flags };
+  if (flags["help"] === true) return { kind: "help", text: helpText() };
+  const problems = unknownVariables(environment);
+  const values = readValues(flags, environment, problems);
+  if (problems.length === 0) problems.push(...addressProblems(values));
+  if (problems.length > 0) return { kind: "problem", text: problems.join("\n") };
+  return { kind: "config", config: configOf(values) };
+}
+
+type Flags = Readonly<Record<string, string | boolean | undefined>>;
+
+/** The flags given, or what is wrong with them. */
+function readFlags(args: readonly string[]): Flags | string {
+  const options = Object.fromEntries(
+    settingNames().map((name) => [flagOf(name), { type: "string" as const }]),
+  );
+  try {
+    const help = { type: "boolean" as const };
+    return parseArgs({ args: [...args], options: { ...options, help } }).values;
+  } catch (fault) {
+    if (fault instanceof TypeError && "code" in fault) return fault.message;
+    throw fault;
+  }
+}
+
+function readValues(
+  flags: Flags,
+  environment: Readonly<Record<string, string | undefined>>,
+  problems: string[],
+): Values {
+  const values: Record<string, unknown> = {};
+  for (const name of settingNames()) {
+    const setting: Setting<unknown> = SETTINGS[name];
+    const flag = flags[flagOf(name)];
+    const variable = environment[variableOf(name)];
+    const text = typeof flag === "string" ? flag : (variable ?? setting.defaultText);
+    const parsed = setting.parse(text);
+    const source = typeof flag === "string" ? `--${flagOf(name)}` : variableOf(name);
+    if (parsed === undefined) problems.push(`${source}: "${text}" is not ${setting.form}`);
+    else values[name] = parsed.value;
+  }
+  // Incomplete only beside a problem, with which it is thrown away.
+  return values as Values;
+}
+
+function unknownVariables(environment: Readonly<Record<string, string | undefined>>): string[] {
+  const known = new Set(settingNames().map(variableOf));
+  return Object.keys(environment)
+    .filter((name) => name.startsWith(VARIABLE_PREFIX) && !known.has(name))
+    .map((name) => `${name}: there is no such variable`);
+}
+
+function addressProblems({ grpcAddress, httpAddress }: Values): string[] {
+  return Object.entries({ grpcAddress, httpAddress })
+    .filter(([, bound]) => !isLoopback(bound))
+    .map(([name, bound]) => {
+      const flag = flagOf(name as SettingName);
+      return `--${flag}: ${formatAddress(bound)} is not a loopback address, and without authentication no other may be served`;
+    });
+}
+
+function configOf(values: Values): Config {
+  const limits: Limits = {
+    messageBytes: values.limitMessageBytes,
+    outgoingMessageBytes: values.limitOutgoingMessageBytes,
+    inlineBodyBytes: values.limitInlineBodyBytes,
+    bodyBytes: values.limitBodyBytes,
+    callsPerTurn: values.limitCallsPerTurn,
+    commandsPerApply: values.limitCommandsPerApply,
+    openAsksPerSession: values.limitOpenAsksPerSession,
+    streamsPerConnection: values.limitStreamsPerConnection,
+    pageSize: values.limitPageSize,
+  };
+  return Object.freeze({
+    grpcAddress: values.grpcAddress,
+    httpAddress: values.httpAddress,
+    httpAllowedHosts: values.httpAllowedHosts,
+    store: values.store,
+    logLevel: values.logLevel,
+    readyFile: values.readyFile,
+    drainTimeoutMs: values.drainTimeoutMs,
+    snapshotEvery: values.snapshotEvery,
+    limits: Object.freeze(limits),
+  });
+}
+
+function helpText(): string {
+  const rows = settingNames().map((name) => {
+    const { form, help, defaultText }: Setting<unknown> = SETTINGS[name];
+    const shown = defaultText === "" ? "none" : defaultText;
+    return `  --${flagOf(name)} <${form}>\n      ${variableOf(name)}\n      ${help} (default: ${shown})\n`;
+  });
+  return `Flags, and the variables that they take precedence over:\n\n${rows.join("\n")}`;
+}
+
+function settingNames(): SettingName[] {
+  return Object.keys(SETTINGS) as SettingName[];
+}
+
+function flagOf(name: SettingName): string {
+  return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+function variableOf(name: SettingName): string {
+  return VARIABLE_PREFIX + flagOf(name).replaceAll("-", "_").toUpperCase();
+}

@@ -1,0 +1,3 @@
+import { serve } from "./serve.js";
+
+process.exit(await serve(process.argv.slice(2)));

@@ -1,0 +1,204 @@
+import type {
+  BodyRow,
+  CommandWrite,
+  CommitResult,
+  CreationRow,
+  EventRow,
+  IndexedRecord,
+  PairingRow,
+  RecordQuery,
+  RequestRow,
+  SessionQuery,
+  SessionRef,
+  SessionRow,
+  SnapshotRow,
+  Store,
+} from "../../ledger/store-port.js";
+import {
+  createMemoryDisk,
+  creationKey,
+  type MemoryDisk,
+  type MemoryRecord,
+  type MemorySession,
+} from "./memory-disk.js";
+import { applyWrite, type Undo } from "./memory-write.js";
+
+export interface MemoryStoreOptions {
+  /** The disk of an earlier store. That store may not use it any more, as if its process had died. */
+  readonly disk?: MemoryDisk;
+  /** Of a new disk. */
+  readonly generation?: bigint;
+}
+
+/** A store that lives as long as its disk, an object of the caller's. */
+export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
+  return new MemoryStore(options.disk ?? createMemoryDisk(options.generation));
+}
+
+class MemoryStore implements Store {
+  readonly generation: bigint;
+  readonly #disk: MemoryDisk;
+
+  constructor(disk: MemoryDisk) {
+    this.generation = disk.generation;
+    this.#disk = disk;
+    disk.holder = this;
+  }
+
+  async lastPosition(): Promise<bigint> {
+    return this.#held().lastPosition;
+  }
+
+  async commit(writes: readonly CommandWrite[]): Promise<CommitResult> {
+    if (this.#disk.holder !== this) {
+      return { outcome: "failed", reason: "other", cause: closed() };
+    }
+    const undo: Undo = [];
+    for (const [index, write] of writes.entries()) {
+      try {
+        applyWrite(this.#disk, write, undo);
+      } catch (error) {
+        for (const step of undo.reverse()) step();
+        const cause = error instanceof Error ? error : new Error(String(error));
+        return { outcome: "command_failed", index, cause };
+      }
+    }
+    return { outcome: "committed" };
+  }
+
+  async findSession(session: SessionRef): Promise<SessionRow | undefined> {
+    return this.#session(session)?.row;
+  }
+
+  async listSessions(query: SessionQuery): Promise<SessionRow[]> {
+    const { ownerSubject, state, visibleToSubject: subject } = query;
+    return [...(this.#held().sessions.get(query.tenant)?.values() ?? [])]
+      .map(({ row }) => row)
+      .filter((row) => row.createPosition > query.afterCreatePosition)
+      .filter((row) => ownerSubject === undefined || row.ownerSubject === ownerSubject)
+      .filter((row) => state === undefined || row.state === state)
+      .filter((row) => subject === undefined || isVisible(row, subject))
+      .sort((left, right) => (left.createPosition < right.createPosition ? -1 : 1))
+      .slice(0, query.limit);
+  }
+
+  async readSnapshots(session: SessionRef): Promise<SnapshotRow[]> {
+    return [...(this.#session(session)?.snapshots ?? [])];
+  }
+
+  async readEvents(
+    session: SessionRef,
+    afterSequence: bigint,
+    limit: number,
+    maxBytes: number,
+  ): Promise<EventRow[]> {
+    const events = this.#session(session)?.events ?? [];
+    const start = indexOfSequence(events, afterSequence + 1n);
+    const page: EventRow[] = [];
+    let sizeBytes = 0;
+    for (const event of events.slice(start, start + limit)) {
+      page.push(event);
+      sizeBytes += event.payload?.length ?? 0;
+      if (sizeBytes >= maxBytes) break;
+    }
+    return page;
+  }
+
+  async readEvent(session: SessionRef, sequence: bigint): Promise<EventRow | undefined> {
+    return findEvent(this.#session(session), sequence);
+  }
+
+  async findRecord(session: SessionRef, recordId: string): Promise<IndexedRecord | undefined> {
+    const stored = this.#session(session);
+    const record = stored?.records.get(recordId);
+    return record && toIndexedRecord(stored, record);
+  }
+
+  async listRecords(session: SessionRef, query: RecordQuery): Promise<IndexedRecord[]> {
+    const stored = this.#session(session);
+    const { family, toolCallId, afterFirstSequence, limit } = query;
+    return [...(stored?.records.values() ?? [])]
+      .filter(({ key }) => key.family === family)
+      .filter(({ key }) => toolCallId === undefined || key.toolCallId === toolCallId)
+      .filter(({ firstSequence }) => firstSequence > afterFirstSequence)
+      .slice(0, limit)
+      .map((record) => toIndexedRecord(stored, record));
+  }
+
+  async readBody(session: SessionRef, bodyRef: string): Promise<BodyRow | undefined> {
+    return this.#session(session)?.bodies.get(bodyRef);
+  }
+
+  async findBody(session: SessionRef, bodyRef: string): Promise<Omit<BodyRow, "data"> | undefined> {
+    const body = this.#session(session)?.bodies.get(bodyRef);
+    if (body === undefined) return undefined;
+    const { sha256, sizeBytes, isJsonObject } = body;
+    return { bodyRef, sha256, sizeBytes, isJsonObject };
+  }
+
+  async readPairings(session: SessionRef, toolCallIds: readonly string[]): Promise<PairingRow[]> {
+    const pairings = this.#session(session)?.pairings;
+    return [...new Set(toolCallIds)].flatMap((id) => pairings?.get(id) ?? []);
+  }
+
+  async findRequest(session: SessionRef, requestId: string): Promise<RequestRow | undefined> {
+    return this.#session(session)?.requests.get(requestId);
+  }
+
+  async findCreation(
+    tenant: string,
+    subject: string,
+    requestId: string,
+  ): Promise<CreationRow | undefined> {
+    return this.#held().creations.get(creationKey(tenant, subject, requestId));
+  }
+
+  async close(): Promise<void> {
+    if (this.#disk.holder === this) this.#disk.holder = undefined;
+  }
+
+  #session({ tenant, sessionId }: SessionRef): MemorySession | undefined {
+    return this.#held().sessions.get(tenant)?.get(sessionId);
+  }
+
+  #held(): MemoryDisk {
+    if (this.#disk.holder !== this) throw closed();
+    return this.#disk;
+  }
+}
+
+function closed(): Error {
+  return new Error("the store is closed");
+}
+
+function isVisible(row: SessionRow, subject: string): boolean {
+  return row.ownerSubject === subject || row.createdBySubject === subject;
+}
+
+/** Index of the first event with this sequence or a higher one. */
+function indexOfSequence(events: readonly EventRow[], sequence: bigint): number {
+  let low = 0;
+  let high = events.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    const event = events[middle];
+    if (event !== undefined && event.sequence < sequence) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function findEvent(session: MemorySession | undefined, sequence: bigint): EventRow | undefined {
+  const events = session?.events ?? [];
+  const event = events[indexOfSequence(events, sequence)];
+  return event?.sequence === sequence ? event : undefined;
+}
+
+function toIndexedRecord(
+  session: MemorySession | undefined,
+  { key, firstSequence, lastSequence }: MemoryRecord,
+): IndexedRecord {
+  const event = findEvent(session, lastSequence);
+  if (event === undefined) throw new Error(`no event ${lastSequence} for ${key.recordId}`);
+  return { ...key, firstSequence, event };
+}

@@ -1,0 +1,212 @@
+import { SessionState } from "../../../gen/toolmark/v1/session_pb.js";
+import {
+  type BodyRow,
+  type CreationRow,
+  type EventRow,
+  type IndexedRecord,
+  type PairingRow,
+  RecordFamily,
+  type RequestRow,
+  type SessionRow,
+  type SnapshotRow,
+} from "../../ledger/store-port.js";
+
+export interface SessionColumns {
+  readonly tenant: string;
+  readonly session_id: string;
+  readonly owner_subject: string;
+  readonly created_by_subject: string;
+  readonly state: bigint;
+  readonly create_position: bigint;
+  readonly sequence: bigint;
+  readonly position: bigint;
+  readonly high_water: bigint;
+  readonly chain: Uint8Array;
+  readonly session_sequence: bigint;
+  readonly active_run_id: string | null;
+  readonly update_time_ms: bigint;
+}
+
+export interface EventColumns {
+  readonly position: bigint;
+  readonly sequence: bigint;
+  readonly revision: bigint | null;
+  readonly kind: string;
+  readonly time_ms: bigint;
+  readonly commitment: Uint8Array;
+  readonly private_commitment: Uint8Array | null;
+  readonly chain: Uint8Array;
+  readonly salt: Uint8Array | null;
+  readonly payload: Uint8Array | null;
+}
+
+export interface RecordColumns extends EventColumns {
+  readonly record_id: string;
+  readonly family: bigint;
+  readonly tool_call_id: string | null;
+  readonly first_sequence: bigint;
+}
+
+export interface BodyDescriptionColumns {
+  readonly body_ref: string;
+  readonly sha256: Uint8Array;
+  readonly size_bytes: bigint;
+  readonly is_json_object: bigint;
+}
+
+export interface BodyColumns extends BodyDescriptionColumns {
+  readonly data: Uint8Array;
+}
+
+export interface PairingColumns {
+  readonly tool_call_id: string;
+  readonly sequence: bigint;
+  readonly salt: Uint8Array | null;
+  readonly pairing: Uint8Array | null;
+}
+
+export interface RequestColumns {
+  readonly request_id: string;
+  readonly digest: Uint8Array;
+  readonly outcome: Uint8Array;
+}
+
+export interface CreationColumns {
+  readonly tenant: string;
+  readonly subject: string;
+  readonly request_id: string;
+  readonly digest: Uint8Array;
+  readonly session_id: string;
+}
+
+export interface SnapshotColumns {
+  readonly sequence: bigint;
+  readonly high_water: bigint;
+  readonly chain: Uint8Array;
+  readonly state: Uint8Array;
+  readonly digest: Uint8Array;
+}
+
+export function toSessionRow(columns: SessionColumns): SessionRow {
+  return {
+    tenant: columns.tenant,
+    sessionId: columns.session_id,
+    ownerSubject: columns.owner_subject,
+    createdBySubject: columns.created_by_subject,
+    state: toSessionState(Number(columns.state)),
+    createPosition: columns.create_position,
+    head: {
+      sequence: columns.sequence,
+      position: columns.position,
+      highWater: columns.high_water,
+      chain: plain(columns.chain),
+      sessionSequence: columns.session_sequence,
+      activeRunId: columns.active_run_id ?? undefined,
+      updateTimeMs: Number(columns.update_time_ms),
+    },
+  };
+}
+
+export function toEventRow(columns: EventColumns): EventRow {
+  return {
+    sequence: columns.sequence,
+    position: columns.position,
+    revision: columns.revision ?? undefined,
+    kind: columns.kind,
+    timeMs: Number(columns.time_ms),
+    payload: plainIfAny(columns.payload),
+    salt: plainIfAny(columns.salt),
+    commitment: plain(columns.commitment),
+    privateCommitment: plainIfAny(columns.private_commitment),
+    chain: plain(columns.chain),
+  };
+}
+
+export function toIndexedRecord(columns: RecordColumns): IndexedRecord {
+  return {
+    recordId: columns.record_id,
+    family: toRecordFamily(Number(columns.family)),
+    toolCallId: columns.tool_call_id ?? undefined,
+    firstSequence: columns.first_sequence,
+    event: toEventRow(columns),
+  };
+}
+
+export function toBodyDescription(columns: BodyDescriptionColumns): Omit<BodyRow, "data"> {
+  return {
+    bodyRef: columns.body_ref,
+    sha256: plain(columns.sha256),
+    sizeBytes: Number(columns.size_bytes),
+    isJsonObject: columns.is_json_object === 1n,
+  };
+}
+
+export function toBodyRow(columns: BodyColumns): BodyRow {
+  return { ...toBodyDescription(columns), data: plain(columns.data) };
+}
+
+export function toPairingRow(columns: PairingColumns): PairingRow {
+  return {
+    toolCallId: columns.tool_call_id,
+    sequence: columns.sequence,
+    salt: plainIfAny(columns.salt),
+    pairing: plainIfAny(columns.pairing),
+  };
+}
+
+export function toRequestRow(columns: RequestColumns): RequestRow {
+  return {
+    requestId: columns.request_id,
+    digest: plain(columns.digest),
+    outcome: plain(columns.outcome),
+  };
+}
+
+export function toCreationRow(columns: CreationColumns): CreationRow {
+  return {
+    tenant: columns.tenant,
+    subject: columns.subject,
+    requestId: columns.request_id,
+    digest: plain(columns.digest),
+    sessionId: columns.session_id,
+  };
+}
+
+export function toSnapshotRow(columns: SnapshotColumns): SnapshotRow {
+  return {
+    sequence: columns.sequence,
+    highWater: columns.high_water,
+    chain: plain(columns.chain),
+    state: plain(columns.state),
+    digest: plain(columns.digest),
+  };
+}
+
+function isSessionState(value: number): value is SessionState {
+  return value in SessionState;
+}
+
+function toSessionState(value: number): SessionState {
+  if (isSessionState(value)) return value;
+  throw new RangeError(`damaged row: ${value} is no state of a session`);
+}
+
+const FAMILIES: readonly number[] = Object.values(RecordFamily);
+
+function isRecordFamily(value: number): value is RecordFamily {
+  return FAMILIES.includes(value);
+}
+
+function toRecordFamily(value: number): RecordFamily {
+  if (isRecordFamily(value)) return value;
+  throw new RangeError(`damaged row: ${value} is no family of records`);
+}
+
+/** The driver gives Buffers, which slice, print and compare in ways of their own. */
+function plain(data: Uint8Array): Uint8Array {
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+function plainIfAny(data: Uint8Array | null): Uint8Array | undefined {
+  return data === null ? undefined : plain(data);
+}

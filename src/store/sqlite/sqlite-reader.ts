@@ -1,0 +1,139 @@
+import type {
+  BodyRow,
+  CreationRow,
+  EventRow,
+  IndexedRecord,
+  PairingRow,
+  RecordQuery,
+  RequestRow,
+  SessionQuery,
+  SessionRef,
+  SessionRow,
+  SnapshotRow,
+} from "../../ledger/store-port.js";
+import {
+  toBodyDescription,
+  toBodyRow,
+  toCreationRow,
+  toEventRow,
+  toIndexedRecord,
+  toPairingRow,
+  toRequestRow,
+  toSessionRow,
+  toSnapshotRow,
+} from "./rows.js";
+import type { SessionKeys } from "./session-keys.js";
+import type { ReadStatements } from "./statements.js";
+
+/** Answers from committed rows. Synchronous: nothing stays open between calls. */
+export class SqliteReader {
+  readonly #keys: SessionKeys;
+  readonly #statements: ReadStatements;
+
+  constructor(keys: SessionKeys, statements: ReadStatements) {
+    this.#keys = keys;
+    this.#statements = statements;
+  }
+
+  lastPosition(): bigint {
+    return this.#statements.lastPosition.get()?.position ?? 0n;
+  }
+
+  findSession({ tenant, sessionId }: SessionRef): SessionRow | undefined {
+    const found = this.#statements.findSession.get(tenant, sessionId);
+    return found && toSessionRow(found);
+  }
+
+  listSessions(query: SessionQuery): SessionRow[] {
+    const { tenant, limit, ownerSubject, visibleToSubject } = query;
+    const { listSessions, listOwnedSessions, listVisibleSessions } = this.#statements;
+    const page = { tenant, after: query.afterCreatePosition, state: query.state ?? null, limit };
+    const subject = visibleToSubject ?? null;
+    if (ownerSubject !== undefined) {
+      return listOwnedSessions.all({ ...page, owner: ownerSubject, subject }).map(toSessionRow);
+    }
+    if (subject !== null) return listVisibleSessions.all({ ...page, subject }).map(toSessionRow);
+    return listSessions.all(page).map(toSessionRow);
+  }
+
+  readSnapshots(session: SessionRef): SnapshotRow[] {
+    const key = this.#keys.find(session);
+    return key === undefined ? [] : this.#statements.readSnapshots.all(key).map(toSnapshotRow);
+  }
+
+  readEvents(
+    session: SessionRef,
+    after: bigint,
+    page: { readonly limit: number; readonly maxBytes: number },
+  ): EventRow[] {
+    const key = this.#keys.find(session);
+    if (key === undefined) return [];
+    const events: EventRow[] = [];
+    let sizeBytes = 0;
+    // Leaving the loop closes the cursor, so that it never reads more than the page takes.
+    for (const columns of this.#statements.readEvents.iterate(key, after, page.limit)) {
+      events.push(toEventRow(columns));
+      sizeBytes += columns.payload?.length ?? 0;
+      if (sizeBytes >= page.maxBytes) break;
+    }
+    return events;
+  }
+
+  readEvent(session: SessionRef, sequence: bigint): EventRow | undefined {
+    const key = this.#keys.find(session);
+    const found = key === undefined ? key : this.#statements.readEvent.get(key, sequence);
+    return found && toEventRow(found);
+  }
+
+  findRecord(session: SessionRef, recordId: string): IndexedRecord | undefined {
+    const key = this.#keys.find(session);
+    const found = key === undefined ? key : this.#statements.findRecord.get(key, recordId);
+    return found && toIndexedRecord(found);
+  }
+
+  listRecords(session: SessionRef, query: RecordQuery): IndexedRecord[] {
+    const key = this.#keys.find(session);
+    if (key === undefined) return [];
+    const { family, toolCallId, afterFirstSequence, limit } = query;
+    const { listRecords, listRecordsOfCall } = this.#statements;
+    const found =
+      toolCallId === undefined
+        ? listRecords.all(key, family, afterFirstSequence, limit)
+        : listRecordsOfCall.all(key, toolCallId, family, afterFirstSequence, limit);
+    return found.map(toIndexedRecord);
+  }
+
+  readBody(session: SessionRef, bodyRef: string): BodyRow | undefined {
+    const key = this.#keys.find(session);
+    const found = key === undefined ? key : this.#statements.readBody.get(key, bodyRef);
+    return found && toBodyRow(found);
+  }
+
+  findBody(session: SessionRef, bodyRef: string): Omit<BodyRow, "data"> | undefined {
+    const key = this.#keys.find(session);
+    const found = key === undefined ? key : this.#statements.findBody.get(key, bodyRef);
+    return found && toBodyDescription(found);
+  }
+
+  readPairings(session: SessionRef, toolCallIds: readonly string[]): PairingRow[] {
+    const key = this.#keys.find(session);
+    if (key === undefined) return [];
+    const pairings: PairingRow[] = [];
+    for (const toolCallId of new Set(toolCallIds)) {
+      const found = this.#statements.readPairing.get(key, toolCallId);
+      if (found !== undefined) pairings.push(toPairingRow(found));
+    }
+    return pairings;
+  }
+
+  findRequest(session: SessionRef, requestId: string): RequestRow | undefined {
+    const key = this.#keys.find(session);
+    const found = key === undefined ? key : this.#statements.findRequest.get(key, requestId);
+    return found && toRequestRow(found);
+  }
+
+  findCreation(tenant: string, subject: string, requestId: string): CreationRow | undefined {
+    const found = this.#statements.findCreation.get(tenant, subject, requestId);
+    return found && toCreationRow(found);
+  }
+}

@@ -1,0 +1,152 @@
+import type { SqliteDatabase } from "./sqlite-database.js";
+import type {
+  BodyColumns,
+  BodyDescriptionColumns,
+  CreationColumns,
+  EventColumns,
+  PairingColumns,
+  RecordColumns,
+  RequestColumns,
+  SessionColumns,
+  SnapshotColumns,
+} from "./rows.js";
+
+/** Before there is a schema, so not among the prepared ones. */
+export const FIND_ANY_TABLE = "SELECT 1 FROM sqlite_schema LIMIT 1";
+
+const SESSION_COLUMNS = `tenant, session_id, owner_subject, created_by_subject, state,
+  create_position, sequence, position, high_water, chain, session_sequence, active_run_id,
+  update_time_ms`;
+
+const EVENT_COLUMNS = `e.position, e.sequence, e.revision, e.kind, e.time_ms, e.commitment,
+  e.private_commitment, e.chain, e.salt, e.payload`;
+
+const SELECT_RECORDS = `SELECT r.record_id, r.family, r.tool_call_id, r.first_sequence,
+  ${EVENT_COLUMNS}
+FROM records AS r JOIN events AS e ON e.session = r.session AND e.sequence = r.last_sequence`;
+
+const SELECT_SESSIONS = `SELECT ${SESSION_COLUMNS} FROM sessions
+WHERE tenant = @tenant AND create_position > @after AND (@state IS NULL OR state = @state)`;
+
+/** Every statement that reads, by name. */
+export const READ_SQL = {
+  readMeta: "SELECT generation, store_id FROM meta WHERE id = 1",
+  lastPosition: "SELECT max(position) AS position FROM events",
+  findSessionKey: "SELECT session FROM sessions WHERE tenant = ? AND session_id = ?",
+  findSession: `SELECT ${SESSION_COLUMNS} FROM sessions WHERE tenant = ? AND session_id = ?`,
+  listSessions: `${SELECT_SESSIONS} ORDER BY create_position LIMIT @limit`,
+  listOwnedSessions: `${SELECT_SESSIONS} AND owner_subject = @owner
+AND (@subject IS NULL OR @subject = owner_subject OR @subject = created_by_subject)
+ORDER BY create_position LIMIT @limit`,
+  listVisibleSessions: `${SELECT_SESSIONS} AND owner_subject = @subject
+UNION ALL
+${SELECT_SESSIONS} AND created_by_subject = @subject AND owner_subject <> @subject
+ORDER BY create_position LIMIT @limit`,
+  readSnapshots: `SELECT sequence, high_water, chain, state, digest FROM snapshots
+WHERE session = ? ORDER BY sequence DESC LIMIT 2`,
+  readEvents: `SELECT ${EVENT_COLUMNS} FROM events AS e
+WHERE e.session = ? AND e.sequence > ? ORDER BY e.sequence LIMIT ?`,
+  readEvent: `SELECT ${EVENT_COLUMNS} FROM events AS e WHERE e.session = ? AND e.sequence = ?`,
+  findRecord: `${SELECT_RECORDS} WHERE r.session = ? AND r.record_id = ?`,
+  listRecords: `${SELECT_RECORDS}
+WHERE r.session = ? AND r.family = ? AND r.first_sequence > ? ORDER BY r.first_sequence LIMIT ?`,
+  listRecordsOfCall: `${SELECT_RECORDS}
+WHERE r.session = ? AND r.tool_call_id = ? AND r.family = ? AND r.first_sequence > ?
+ORDER BY r.first_sequence LIMIT ?`,
+  readBody: `SELECT body_ref, sha256, size_bytes, is_json_object, data FROM bodies
+WHERE session = ? AND body_ref = ?`,
+  findBody: `SELECT body_ref, sha256, size_bytes, is_json_object FROM bodies
+WHERE session = ? AND body_ref = ?`,
+  readPairing: `SELECT tool_call_id, sequence, salt, pairing FROM pairings
+WHERE session = ? AND tool_call_id = ?`,
+  findRequest: `SELECT request_id, digest, outcome FROM requests
+WHERE session = ? AND request_id = ?`,
+  findCreation: `SELECT tenant, subject, request_id, digest, session_id FROM creations
+WHERE tenant = ? AND subject = ? AND request_id = ?`,
+} as const;
+
+/** Every statement that writes, by name. */
+export const WRITE_SQL = {
+  begin: "BEGIN IMMEDIATE",
+  commit: "COMMIT",
+  rollback: "ROLLBACK",
+  insertMeta: "INSERT INTO meta (id, generation, store_id) VALUES (1, ?, ?)",
+  insertSession: `INSERT INTO sessions (${SESSION_COLUMNS})
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+  // Who may see a session and where it is listed never changes; a row that says otherwise hits nothing.
+  updateHead: `UPDATE sessions SET state = ?, sequence = ?, position = ?, high_water = ?, chain = ?,
+  session_sequence = ?, active_run_id = ?, update_time_ms = ?
+WHERE session = ? AND owner_subject = ? AND created_by_subject = ? AND create_position = ?`,
+  insertEvent: `INSERT INTO events (position, session, sequence, revision, kind, time_ms, commitment,
+  private_commitment, chain, salt, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+  putRecord: `INSERT INTO records (session, family, first_sequence, last_sequence, record_id,
+  tool_call_id)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (record_id, session) DO UPDATE SET last_sequence = excluded.last_sequence
+WHERE family = excluded.family AND tool_call_id IS excluded.tool_call_id`,
+  insertBody: `INSERT INTO bodies (session, body_ref, sha256, size_bytes, is_json_object, data)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (session, body_ref) DO NOTHING`,
+  insertPairing: `INSERT INTO pairings (session, tool_call_id, sequence, salt, pairing)
+VALUES (?, ?, ?, ?, ?)`,
+  insertRequest: `INSERT INTO requests (session, request_id, digest, outcome) VALUES (?, ?, ?, ?)`,
+  insertCreation: `INSERT INTO creations (tenant, subject, request_id, digest, session_id)
+VALUES (?, ?, ?, ?, ?)`,
+  putSnapshot: `INSERT INTO snapshots (session, sequence, high_water, chain, state, digest)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (session, sequence) DO UPDATE SET high_water = excluded.high_water,
+  chain = excluded.chain, state = excluded.state, digest = excluded.digest`,
+  dropOldSnapshots: `DELETE FROM snapshots WHERE session = ? AND sequence < (
+  SELECT sequence FROM snapshots WHERE session = ? ORDER BY sequence DESC LIMIT 1 OFFSET 1
+)`,
+} as const;
+
+export type ReadStatements = ReturnType<typeof prepareReads>;
+export type WriteStatements = ReturnType<typeof prepareWrites>;
+
+/** Reads give integers as `bigint`, except a session's key, which stays far below 2^53. */
+export function prepareReads(database: SqliteDatabase) {
+  const read = <Row>(name: keyof typeof READ_SQL) =>
+    database.prepare<Row>(READ_SQL[name]).safeIntegers();
+  return {
+    readMeta: read<{ generation: bigint; store_id: string }>("readMeta"),
+    lastPosition: read<{ position: bigint | null }>("lastPosition"),
+    findSessionKey: database.prepare<{ session: number }>(READ_SQL.findSessionKey),
+    findSession: read<SessionColumns>("findSession"),
+    listSessions: read<SessionColumns>("listSessions"),
+    listOwnedSessions: read<SessionColumns>("listOwnedSessions"),
+    listVisibleSessions: read<SessionColumns>("listVisibleSessions"),
+    readSnapshots: read<SnapshotColumns>("readSnapshots"),
+    readEvents: read<EventColumns>("readEvents"),
+    readEvent: read<EventColumns>("readEvent"),
+    findRecord: read<RecordColumns>("findRecord"),
+    listRecords: read<RecordColumns>("listRecords"),
+    listRecordsOfCall: read<RecordColumns>("listRecordsOfCall"),
+    readBody: read<BodyColumns>("readBody"),
+    findBody: read<BodyDescriptionColumns>("findBody"),
+    readPairing: read<PairingColumns>("readPairing"),
+    findRequest: read<RequestColumns>("findRequest"),
+    findCreation: read<CreationColumns>("findCreation"),
+  };
+}
+
+export function prepareWrites(database: SqliteDatabase) {
+  const write = (name: keyof typeof WRITE_SQL) => database.prepare<never>(WRITE_SQL[name]);
+  return {
+    begin: write("begin"),
+    commit: write("commit"),
+    rollback: write("rollback"),
+    insertMeta: write("insertMeta"),
+    insertSession: write("insertSession"),
+    updateHead: write("updateHead"),
+    insertEvent: write("insertEvent"),
+    putRecord: write("putRecord"),
+    insertBody: write("insertBody"),
+    insertPairing: write("insertPairing"),
+    insertRequest: write("insertRequest"),
+    insertCreation: write("insertCreation"),
+    putSnapshot: write("putSnapshot"),
+    dropOldSnapshots: write("dropOldSnapshots"),
+  };
+}

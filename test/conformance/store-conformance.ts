@@ -1,0 +1,31 @@
+import { describe, test } from "vitest";
+import { EVENT_CASES } from "./store-event-cases.js";
+import type { ConformanceCase, StoreFixture } from "./store-fixture.js";
+import { ROW_CASES } from "./store-row-cases.js";
+
+export type { ConformanceCase, StoreFixture } from "./store-fixture.js";
+
+/** The rules of the store port. Any store that keeps them all can stand in for another. */
+export const STORE_CONFORMANCE: readonly ConformanceCase[] = [...EVENT_CASES, ...ROW_CASES];
+
+/** Runs one case on a store of its own. */
+export async function runCase(
+  conformanceCase: ConformanceCase,
+  makeFixture: () => StoreFixture,
+): Promise<void> {
+  const fixture = makeFixture();
+  try {
+    await conformanceCase.run(await fixture.open(), fixture);
+  } finally {
+    await fixture.dispose();
+  }
+}
+
+/** Holds a store to every rule of the port. */
+export function describeStoreConformance(label: string, makeFixture: () => StoreFixture): void {
+  describe(`store conformance: ${label}`, () => {
+    for (const conformanceCase of STORE_CONFORMANCE) {
+      test(conformanceCase.name, () => runCase(conformanceCase, makeFixture));
+    }
+  });
+}

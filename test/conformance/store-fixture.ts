@@ -1,0 +1,181 @@
+import { expect } from "vitest";
+import { SessionState } from "../../gen/toolmark/v1/session_pb.js";
+import {
+  RecordFamily,
+  type BodyRow,
+  type CommandWrite,
+  type EventRow,
+  type NewEvent,
+  type PairingRow,
+  type RecordKey,
+  type RequestRow,
+  type SessionRef,
+  type SessionRow,
+  type SnapshotRow,
+  type Store,
+} from "../../src/ledger/store-port.js";
+
+/** One store's data, opened any number of times. */
+export interface StoreFixture {
+  open(): Promise<Store>;
+  /** Closes the store and opens another one on the same data. */
+  reopen(store: Store): Promise<Store>;
+  dispose(): Promise<void>;
+}
+
+/** A rule of the port that every store must keep. */
+export interface ConformanceCase {
+  /** The rule. */
+  readonly name: string;
+  /** A wrong implementation that the case finds. */
+  readonly catches: string;
+  run(store: Store, fixture: StoreFixture): Promise<void>;
+}
+
+export const A: SessionRef = { tenant: "acme", sessionId: "ses_a" };
+export const B: SessionRef = { tenant: "acme", sessionId: "ses_b" };
+/** Another tenant's session with the id of A. */
+export const OTHER_A: SessionRef = { tenant: "other", sessionId: "ses_a" };
+
+export const NO_BYTE_LIMIT = 1 << 30;
+
+export function bytes(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}
+
+export function eventRow(
+  sequence: bigint,
+  position: bigint,
+  changes: Partial<EventRow> = {},
+): EventRow {
+  return {
+    sequence,
+    position,
+    revision: undefined,
+    kind: "tool_call",
+    timeMs: 1_764_600_000_123,
+    payload: bytes(`payload ${position}`),
+    salt: bytes(`salt of 16 bytes`),
+    commitment: bytes(`commitment ${position}`),
+    privateCommitment: undefined,
+    chain: bytes(`chain ${position}`),
+    ...changes,
+  };
+}
+
+export function newEvent(
+  sequence: bigint,
+  position: bigint,
+  changes: Partial<EventRow> = {},
+  record?: RecordKey,
+): NewEvent {
+  return { row: eventRow(sequence, position, changes), record };
+}
+
+export function hook(recordId: string, toolCallId?: string): RecordKey {
+  return { recordId, family: RecordFamily.hook, toolCallId };
+}
+
+export function sessionRow(
+  session: SessionRef,
+  events: readonly NewEvent[],
+  changes: Partial<SessionRow> = {},
+): SessionRow {
+  const last = events.at(-1)?.row;
+  return {
+    ...session,
+    ownerSubject: "owner",
+    createdBySubject: "creator",
+    state: SessionState.OPEN,
+    createPosition: 1n,
+    head: {
+      sequence: last?.sequence ?? 0n,
+      position: last?.position ?? 0n,
+      highWater: last?.revision ?? 0n,
+      chain: last?.chain ?? bytes("chain start"),
+      sessionSequence: 1n,
+      activeRunId: undefined,
+      updateTimeMs: 1_764_600_000_456,
+    },
+    ...changes,
+  };
+}
+
+export function write(
+  session: SessionRef,
+  events: readonly NewEvent[],
+  changes: Partial<CommandWrite> = {},
+): CommandWrite {
+  return {
+    ...session,
+    session: sessionRow(session, events),
+    events,
+    bodies: [],
+    pairings: [],
+    request: undefined,
+    creation: undefined,
+    snapshot: undefined,
+    ...changes,
+  };
+}
+
+export function bodyRow(bodyRef: string, content: string): BodyRow {
+  const data = bytes(content);
+  return {
+    bodyRef,
+    sha256: bytes(`sha256 of ${content}`),
+    sizeBytes: data.length,
+    isJsonObject: content.startsWith("{"),
+    data,
+  };
+}
+
+export function pairingRow(toolCallId: string, changes: Partial<PairingRow> = {}): PairingRow {
+  return {
+    toolCallId,
+    sequence: 1n,
+    salt: bytes("salt"),
+    pairing: bytes(`pairing of ${toolCallId}`),
+    ...changes,
+  };
+}
+
+export function requestRow(requestId: string): RequestRow {
+  return { requestId, digest: bytes(`digest ${requestId}`), outcome: bytes("outcome") };
+}
+
+export function snapshotRow(sequence: bigint, state = `state ${sequence}`): SnapshotRow {
+  return {
+    sequence,
+    highWater: sequence * 2n,
+    chain: bytes(`chain ${sequence}`),
+    state: bytes(state),
+    digest: bytes(`digest of ${state}`),
+  };
+}
+
+export async function expectCommitted(
+  store: Store,
+  ...writes: readonly CommandWrite[]
+): Promise<void> {
+  expect(await store.commit(writes)).toEqual({ outcome: "committed" });
+}
+
+/** Expects the write at `index` to be refused and named. */
+export async function expectRefused(
+  store: Store,
+  index: number,
+  ...writes: readonly CommandWrite[]
+): Promise<void> {
+  const result = await store.commit(writes);
+  expect(result).toMatchObject({ outcome: "command_failed", index });
+  expect(result).toHaveProperty("cause", expect.any(Error));
+}
+
+export async function allEvents(store: Store, session: SessionRef): Promise<EventRow[]> {
+  return store.readEvents(session, 0n, 1000, NO_BYTE_LIMIT);
+}
+
+export async function sequencesOf(store: Store, session: SessionRef): Promise<bigint[]> {
+  return (await allEvents(store, session)).map(({ sequence }) => sequence);
+}

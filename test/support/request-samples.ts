@@ -1,0 +1,192 @@
+import {
+  create,
+  type DescMessage,
+  type DescMethod,
+  type Message,
+  type MessageInitShape,
+} from "@bufbuild/protobuf";
+
+import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
+import type { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
+import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { RunService, TakeOver } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
+import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import { MessageRole, RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
+import { DelegationKind, SessionKind, SessionState } from "../../gen/toolmark/v1/session_pb.js";
+import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
+import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
+
+/** Well-formed requests of one method. Together they set every string and enum field that the request has. */
+export interface RequestSamples {
+  readonly method: DescMethod;
+  readonly requests: readonly Message[];
+}
+
+function samples<Input extends DescMessage>(
+  method: DescMethod & { readonly input: Input },
+  ...requests: readonly MessageInitShape<Input>[]
+): RequestSamples {
+  return { method, requests: requests.map((init) => create(method.input, init)) };
+}
+
+const session = SessionService.method;
+const history = HistoryService.method;
+const run = RunService.method;
+const call = CallService.method;
+const evidence = EvidenceService.method;
+
+const sessionId = "ses_1";
+const toolCallId = "tc_1";
+const ofRun = { sessionId, runId: "run_1", requestId: "request 1" };
+const sha256 = new Uint8Array(32).fill(7);
+const inline = { data: new Uint8Array([123, 125]), mediaType: "application/json", sha256 };
+const empty = { data: new Uint8Array() };
+const stored = { bodyRef: "body_1", mediaType: "text/plain" };
+
+type Case = NonNullable<MessageInitShape<typeof CommandSchema>["command"]>;
+type InitOf<Name extends string> =
+  Extract<Case, { case: Name }> extends { value: infer Init } ? Init : never;
+
+const recordMessage: InitOf<"recordMessage">[] = [
+  { role: MessageRole.USER, content: inline },
+  { role: MessageRole.SYSTEM, content: stored },
+  { role: MessageRole.ASSISTANT, content: empty },
+];
+
+const acceptTurn: InitOf<"acceptTurn">[] = [
+  {
+    provider: "provider",
+    model: "model",
+    calls: [
+      {
+        toolName: "read_file",
+        arguments: inline,
+        pairing: { providerCallId: "call_0", providerItemId: "fc_0", opaque: sha256 },
+      },
+      { toolName: "read_file", arguments: empty, pairing: { providerCallId: "" } },
+    ],
+  },
+  { calls: [{ toolName: "read_file", arguments: stored }] },
+];
+
+const amendToolCall: InitOf<"amendToolCall">[] = [
+  { toolCallId, effective: inline },
+  { toolCallId, effective: stored },
+];
+
+const startToolCall: InitOf<"startToolCall">[] = [{ toolCallId, argumentsSha256: sha256 }];
+
+function canonical(
+  value: Extract<NonNullable<InitOf<"recordResult">["result"]>, { case: "canonical" }>["value"],
+): InitOf<"recordResult"> {
+  return { toolCallId, result: { case: "canonical", value } };
+}
+
+const recordResult: InitOf<"recordResult">[] = [
+  { toolCallId, result: { case: "provisional", value: { chunk: sha256 } } },
+  canonical({ content: empty }),
+  canonical({ content: stored, isError: true }),
+  canonical({ end: ToolCallState.BLOCKED, blockedByHookId: "hk_1" }),
+  canonical({ end: ToolCallState.WITHHELD, content: inline }),
+  canonical({ end: ToolCallState.FAILED }),
+  canonical({ end: ToolCallState.TIMED_OUT, content: inline }),
+];
+
+const reconcileToolCall: InitOf<"reconcileToolCall">[] = [
+  { toolCallId, end: ToolCallState.COMPLETED, content: inline },
+  { toolCallId, end: ToolCallState.FAILED, content: stored },
+  { toolCallId, end: ToolCallState.CANCELLED },
+  { toolCallId, end: ToolCallState.INTERRUPTED },
+  { toolCallId, end: ToolCallState.TIMED_OUT },
+];
+
+const publishHook: InitOf<"publishHook">[] = [
+  {
+    origin: { sessionId },
+    toolCallId,
+    phase: "pre_tool_use",
+    hookName: "guard",
+    toolName: "read_file",
+    decision: HookDecision.BLOCKED,
+    text: "not there",
+  },
+  { phase: "session_start", decision: HookDecision.INFO },
+];
+
+const endRun: InitOf<"endRun">[] = [
+  {
+    outcome: RunOutcome.FAILED,
+    notRunToolCallIds: ["tc_1", "tc_2"],
+    interruptedToolCallIds: ["tc_3"],
+  },
+  { outcome: RunOutcome.PARKED },
+];
+
+const commands: { readonly command: Case }[] = [
+  ...recordMessage.map((value) => ({ command: { case: "recordMessage" as const, value } })),
+  ...acceptTurn.map((value) => ({ command: { case: "acceptTurn" as const, value } })),
+  ...amendToolCall.map((value) => ({ command: { case: "amendToolCall" as const, value } })),
+  ...startToolCall.map((value) => ({ command: { case: "startToolCall" as const, value } })),
+  ...recordResult.map((value) => ({ command: { case: "recordResult" as const, value } })),
+  ...reconcileToolCall.map((value) => ({
+    command: { case: "reconcileToolCall" as const, value },
+  })),
+  ...publishHook.map((value) => ({ command: { case: "publishHook" as const, value } })),
+  ...endRun.map((value) => ({ command: { case: "endRun" as const, value } })),
+];
+
+/** Well-formed requests of every method that the validator knows. */
+export const REQUEST_SAMPLES: readonly RequestSamples[] = [
+  samples(
+    session.createSession,
+    {
+      requestId: "request 1",
+      ownerSubject: "owner",
+      kind: SessionKind.SUBAGENT,
+      title: "title",
+      labels: [
+        { key: "a", value: "" },
+        { key: "b", value: "1" },
+      ],
+      delegation: {
+        parentSessionId: sessionId,
+        parentToolCallId: toolCallId,
+        kind: DelegationKind.SUBAGENT,
+      },
+    },
+    { requestId: "request 1", kind: SessionKind.MAIN, labels: [{ key: "a", value: "1" }] },
+  ),
+  samples(session.getSession, { sessionId }),
+  samples(
+    session.listSessions,
+    { pageSize: 5, pageToken: "token", ownerSubject: "owner", state: SessionState.OPEN },
+    {},
+  ),
+  samples(session.endSession, { requestId: "request 1", sessionId }),
+  samples(history.getToolCall, { sessionId, toolCallId }),
+  samples(history.listToolCalls, { sessionId, pageToken: "token" }, { sessionId }),
+  samples(history.getHook, { sessionId, hookId: "hk_1" }),
+  samples(history.listHooks, { sessionId, pageToken: "token", toolCallId }, { sessionId }),
+  samples(history.readBody, { sessionId, bodyRef: "body_1", offsetBytes: 1n, limitBytes: 2n }),
+  samples(history.listEvents, { sessionId, pageToken: "token" }, { sessionId, afterSequence: 3n }),
+  samples(
+    run.beginRun,
+    {
+      sessionId,
+      requestId: "request 1",
+      startGate: StartGate.REQUIRED,
+      takeOver: TakeOver.RESUME,
+    },
+    { sessionId, requestId: "request 1", startGate: StartGate.OFF },
+  ),
+  samples(run.endRun, ...endRun.map((command) => ({ ...ofRun, command }))),
+  samples(run.apply, ...commands.map((command) => ({ ...ofRun, commands: [command] }))),
+  samples(call.acceptTurn, ...acceptTurn.map((command) => ({ ...ofRun, command }))),
+  samples(call.amendToolCall, ...amendToolCall.map((command) => ({ ...ofRun, command }))),
+  samples(call.startToolCall, ...startToolCall.map((command) => ({ ...ofRun, command }))),
+  samples(call.recordResult, ...recordResult.map((command) => ({ ...ofRun, command }))),
+  samples(call.reconcileToolCall, ...reconcileToolCall.map((command) => ({ ...ofRun, command }))),
+  samples(evidence.recordMessage, ...recordMessage.map((command) => ({ ...ofRun, command }))),
+  samples(evidence.publishHook, ...publishHook.map((command) => ({ ...ofRun, command }))),
+];
