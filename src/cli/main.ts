@@ -1,6 +1,5 @@
 #!/usr/bin/env node
 import { EXIT_CODE, type ExitCode } from "../server/exit-code.js";
-import { serve } from "../server/serve.js";
 import { readVersion } from "../server/version.js";
 
 const HELP = `Usage: toolmark <command>
@@ -12,8 +11,11 @@ const HELP = `Usage: toolmark <command>
 
 async function main([command, ...rest]: readonly string[]): Promise<ExitCode> {
   switch (command) {
-    case "serve":
+    case "serve": {
+      // Loaded on demand: the other commands need none of the server.
+      const { serve } = await import("../server/serve.js");
       return serve(rest);
+    }
     case "version":
     case "--version":
       process.stdout.write(`${readVersion()}\n`);

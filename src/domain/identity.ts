@@ -18,17 +18,24 @@ export type IdKind = keyof typeof ID_PREFIX;
 export type MintId = (kind: IdKind) => string;
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";
-const ID_BITS = 128;
-const BODY_LENGTH = 26;
+const ID_BYTES = 16;
+const BITS_PER_CHARACTER = 5;
+/** 26 characters hold 130 bits; the first two are always zero. */
+const PADDING_BITS = 2;
 
 /** 16 bytes as 26 characters of lower-case base32 in Crockford's alphabet, most significant bits first. */
 export function encodeIdBody(bytes: Uint8Array): string {
-  let value = 0n;
-  for (const byte of bytes.subarray(0, ID_BITS / 8)) value = (value << 8n) | BigInt(byte);
   let text = "";
-  for (let index = 0; index < BODY_LENGTH; index += 1) {
-    text = ALPHABET.charAt(Number(value & 31n)) + text;
-    value >>= 5n;
+  let pending = 0;
+  let pendingBits = PADDING_BITS;
+  for (let index = 0; index < ID_BYTES; index += 1) {
+    pending = (pending << 8) | (bytes[index] ?? 0);
+    pendingBits += 8;
+    while (pendingBits >= BITS_PER_CHARACTER) {
+      pendingBits -= BITS_PER_CHARACTER;
+      text += ALPHABET.charAt((pending >> pendingBits) & 31);
+    }
+    pending &= (1 << pendingBits) - 1;
   }
   return text;
 }

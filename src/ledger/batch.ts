@@ -58,10 +58,16 @@ export class Batch {
     this.#nowMs = options.nowMs();
   }
 
-  decide(caller: Caller, mutation: Mutation, waiting: Waiting): Promise<Replies | Refusal> {
+  /** `remembered` is what the store knows of the request's id. */
+  decide(
+    caller: Caller,
+    mutation: Mutation,
+    waiting: Waiting,
+    remembered: RequestRow | undefined,
+  ): Promise<Replies | Refusal> {
     return mutation.kind === "createSession"
       ? this.#create(caller, mutation, waiting)
-      : this.#change(caller, mutation, waiting);
+      : this.#change(caller, mutation, waiting, remembered);
   }
 
   async #create(caller: Caller, mutation: Creation, waiting: Waiting): Promise<Replies | Refusal> {
@@ -95,15 +101,14 @@ export class Batch {
     caller: Caller,
     mutation: SessionMutation,
     waiting: Waiting,
+    remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
     const { sessionId, requestId } = mutation.request;
     const session = { tenant: caller.tenant, sessionId };
     const loaded = await this.#session(session);
     if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
     const digest = mutationDigest(mutation);
-    const known =
-      this.provisional.writtenTo(session).requests.get(requestId) ??
-      (await this.#options.store.findRequest(session, requestId));
+    const known = this.provisional.writtenTo(session).requests.get(requestId) ?? remembered;
     if (known !== undefined) return this.#repeat(session, known, digest);
     if (loaded.kind === "read-only") return refuseReadOnly();
 

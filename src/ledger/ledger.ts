@@ -7,7 +7,13 @@ import { sessionKey, type LoadedSession } from "./live-session.js";
 import { loadSession, type LoadWarning } from "./load-session.js";
 import type { Mutation } from "./mutation.js";
 import { takeSnapshot } from "./snapshot.js";
-import type { CommandWrite, CommitResult, SessionRef } from "./store-port.js";
+import type {
+  CommandWrite,
+  CommitResult,
+  RequestRef,
+  RequestRow,
+  SessionRef,
+} from "./store-port.js";
 
 /** Most commands that wait at a time; more are refused. */
 const QUEUE_COMMANDS_MAX = 10_000;
@@ -101,7 +107,10 @@ export class Ledger {
     this.#position ??= await this.#options.store.lastPosition();
     const batch = new Batch(this.#options, (ref) => this.#load(ref), this.#position);
     const answers: Answered[] = [];
-    for (const pending of commands) answers.push(await decide(batch, pending));
+    const remembered = await this.#options.store.findRequests(commands.map(requestRef));
+    for (const [index, pending] of commands.entries()) {
+      answers.push(await decide(batch, pending, remembered[index]));
+    }
     const { writes, sessions, position } = batch.provisional;
     if (writes.length === 0) {
       settle(answers);
@@ -142,11 +151,21 @@ export class Ledger {
   }
 }
 
-async function decide(batch: Batch, pending: Pending): Promise<Answered> {
+/** Creations are remembered by their principal instead, so none is found for the empty session id. */
+function requestRef({ caller: { tenant }, mutation }: Pending): RequestRef {
+  const sessionId = mutation.kind === "createSession" ? "" : mutation.request.sessionId;
+  return { session: { tenant, sessionId }, requestId: mutation.request.requestId };
+}
+
+async function decide(
+  batch: Batch,
+  pending: Pending,
+  remembered: RequestRow | undefined,
+): Promise<Answered> {
   const { caller, mutation, waiting } = pending;
   const writesBefore = batch.provisional.writes.length;
   try {
-    const reply = await batch.decide(caller, mutation, waiting);
+    const reply = await batch.decide(caller, mutation, waiting, remembered);
     const wrote = batch.provisional.writes.length > writesBefore;
     return { pending, reply, writeIndex: wrote ? writesBefore : undefined };
   } catch (error) {

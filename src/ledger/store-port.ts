@@ -108,6 +108,12 @@ export interface RequestRow {
   readonly outcome: Uint8Array;
 }
 
+/** Names a request: its scope is the session. */
+export interface RequestRef {
+  readonly session: SessionRef;
+  readonly requestId: string;
+}
+
 /** A remembered creation; its scope is the creating principal. */
 export interface CreationRow {
   readonly tenant: string;
@@ -228,7 +234,8 @@ export interface Store {
   /** Pairings of the named calls; calls without one are left out. */
   readPairings(session: SessionRef, toolCallIds: readonly string[]): Promise<PairingRow[]>;
 
-  findRequest(session: SessionRef, requestId: string): Promise<RequestRow | undefined>;
+  /** One answer for each, in order: all of a batch's lookups at once, since each of them costs a round. */
+  findRequests(requests: readonly RequestRef[]): Promise<readonly (RequestRow | undefined)[]>;
   findCreation(
     tenant: string,
     subject: string,

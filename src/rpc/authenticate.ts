@@ -2,7 +2,7 @@ import type { Principal } from "../domain/principal.js";
 import type { Refusal } from "../domain/refusal.js";
 
 /** What the transport knows of a caller before it is verified. */
-export interface Caller {
+export interface UnverifiedCaller {
   /** Address of the other end of the connection, with its port where known. */
   readonly peer: string;
   /** A header of the request by its lower-case name. */
@@ -10,7 +10,7 @@ export interface Caller {
 }
 
 /** Verifies a caller: the one seam for every kind of credential. */
-export type Authenticate = (caller: Caller) => Principal | Refusal;
+export type Authenticate = (caller: UnverifiedCaller) => Principal | Refusal;
 
 const LOOPBACK_PRINCIPAL: Principal = Object.freeze({
   tenant: "default",

@@ -13,19 +13,25 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import type { Principal } from "../domain/principal.js";
 import { refuse, type Refusal } from "../domain/refusal.js";
 
-/** What a handler knows of its call besides the request. The same on every listener and protocol. */
+/**
+ * What a handler knows of its call besides the request. The same on every listener and protocol.
+ */
 export interface CallContext {
   readonly method: DescMethod;
   /** The verified caller. */
   readonly principal: Principal;
   /**
-   * Aborted when the caller no longer waits; its reason is the refusal to answer with: CALLER_GONE, DEADLINE_PASSED
-   * or, for what is cut off by a shutdown, DRAINING. Made on first use: a call that never asks for it pays nothing.
+   * Aborted when the caller no longer waits; its reason is the refusal to answer with: CALLER_GONE,
+   * DEADLINE_PASSED or, for what is cut off by a shutdown, DRAINING. Made on first use: a call that
+   * never asks for it pays nothing.
    */
   readonly signal: AbortSignal;
   /** The reason of `signal`, if it is aborted. A cheap look that makes no signal. */
   readonly aborted: Refusal | undefined;
-  /** Aborted when the server begins to drain. A call that merely waits for something to happen should answer now. */
+  /**
+   * Aborted when the server begins to drain. A call that merely waits for something to happen
+   * should answer now.
+   */
   readonly draining: AbortSignal;
   /** Names this call in the log. Made on first use. */
   readonly correlationId: string;
@@ -64,7 +70,10 @@ export type HandlerOf<M> =
           ? BidiStreamHandler<I, O>
           : never;
 
-/** Handlers of a service by the local names of its methods. A method without one answers UNIMPLEMENTED. */
+/**
+ * Handlers of a service by the local names of its methods. A method without one answers
+ * UNIMPLEMENTED.
+ */
 export type Implementation<S extends DescService> = {
   readonly [Name in keyof S["method"]]?: HandlerOf<S["method"][Name]>;
 };
@@ -75,7 +84,9 @@ export type Item = Message | Refusal;
 /** A method and its handler with the message types erased. */
 export interface BoundMethod {
   readonly method: DescMethod;
-  /** `Service.Method` with the package: how the method is named in policies, logs and GetServerInfo. */
+  /**
+   * `Service.Method` with the package: how the method is named in policies, logs and GetServerInfo.
+   */
   readonly name: string;
   /** False if there is no handler, so that the answer is always UNIMPLEMENTED. */
   readonly implemented: boolean;
@@ -102,7 +113,10 @@ export function takesStream(method: DescMethod): boolean {
   return method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming";
 }
 
-/** The name of a method in policies, logs and GetServerInfo, for example `toolmark.v1.InfoService.GetServerInfo`. */
+/**
+ * The name of a method in policies, logs and GetServerInfo, for example
+ * `toolmark.v1.InfoService.GetServerInfo`.
+ */
 export function methodName(method: DescMethod): string {
   return `${method.parent.typeName}.${method.name}`;
 }
@@ -111,7 +125,8 @@ export function bindService<S extends DescService>(
   desc: S,
   implementation: Implementation<S>,
 ): BoundService {
-  // The one place where message types are erased; a descriptor and its handlers were matched by the type above.
+  // The one place where message types are erased; a descriptor and its handlers were matched by the
+  // type above.
   const handlers = implementation as Readonly<Record<string, BoundMethod["handle"] | undefined>>;
   const methods = desc.methods.map((method): BoundMethod => {
     const handler = handlers[method.localName];

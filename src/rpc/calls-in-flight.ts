@@ -5,7 +5,10 @@ import type { OpenCall } from "./open-call.js";
 
 const DRAINING = refuse(ErrorReason.DRAINING, "the server is shutting down");
 
-/** Counts the calls of all listeners, so that a shutdown can refuse new ones, wait for some and cut the rest off. */
+/**
+ * Counts the calls of all listeners, so that a shutdown can refuse new ones, wait for some and cut
+ * the rest off.
+ */
 export class CallsInFlight {
   readonly #calls = new Set<OpenCall>();
   readonly #streams = new Set<OpenCall>();
@@ -38,7 +41,10 @@ export class CallsInFlight {
     this.#controller.abort(DRAINING);
   }
 
-  /** Resolves when every call with a single reply has it. Streams may go on for ever and are not waited for. */
+  /**
+   * Resolves when every call with a single reply has it. Streams may go on for ever and are not
+   * waited for.
+   */
   async untilAnswered(): Promise<void> {
     await this.#untilEmpty(this.#calls);
   }

@@ -17,7 +17,10 @@ type ConnectHandler = (
   context: HandlerContext,
 ) => Promise<Message> | AsyncIterable<Message>;
 
-/** A method as connect-node calls it. The only thing thrown is a refusal in the form that connect-node sends. */
+/**
+ * A method as connect-node calls it. The only thing thrown is a refusal in the form that
+ * connect-node sends.
+ */
 export function connectHandler(served: ServedMethod, environment: CallEnvironment): ConnectHandler {
   const { method, run } = served;
   if (repliesWithStream(method)) {
@@ -39,7 +42,10 @@ async function messageOf(call: OpenCall, reply: Reply): Promise<Message> {
   return item;
 }
 
-/** The call starts with the first item that is asked for: a generator that never started would never end it. */
+/**
+ * The call starts with the first item that is asked for: a generator that never started would never
+ * end it.
+ */
 async function* messagesOf(call: OpenCall, start: () => Reply): AsyncGenerator<Message> {
   try {
     for await (const item of everyItem(start())) {

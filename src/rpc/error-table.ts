@@ -84,7 +84,9 @@ export const STATUS_OF_REASON = {
   [ErrorReason.UNIMPLEMENTED]: "UNIMPLEMENTED",
 } as const satisfies Record<ErrorReason, StatusName>;
 
-/** The name of a reason as `google.rpc.ErrorInfo` and the log carry it: without the enum's prefix. */
+/**
+ * The name of a reason as `google.rpc.ErrorInfo` and the log carry it: without the enum's prefix.
+ */
 export function reasonName(reason: ErrorReason): string {
   return ErrorReason[reason];
 }

@@ -139,7 +139,10 @@ async function sendStream(open: OpenCall, call: WritingCall, reply: Reply): Prom
   call.end();
 }
 
-/** Waits until more can be written, but not for a caller that went away: grpc-js then never says "drain". */
+/**
+ * Waits until more can be written, but not for a caller that went away: grpc-js then never says
+ * "drain".
+ */
 function drained(call: WritingCall, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return Promise.resolve();
   return new Promise((resolve) => {

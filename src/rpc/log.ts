@@ -1,6 +1,8 @@
 import type { FaultTrace } from "./fault-trace.js";
 
-/** Everything that may be logged. Never a body, a token, a provider's id or the text of a message. */
+/**
+ * Everything that may be logged. Never a body, a token, a provider's id or the text of a message.
+ */
 export interface LogFields {
   readonly method?: string | undefined;
   readonly status?: string | undefined;

@@ -3,7 +3,7 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { InvariantError } from "../domain/invariant.js";
 import type { Principal } from "../domain/principal.js";
 import { refuse, type Refusal } from "../domain/refusal.js";
-import type { Caller } from "./authenticate.js";
+import type { UnverifiedCaller } from "./authenticate.js";
 import type { CallContext } from "./call.js";
 
 /** What calls need from outside: clock, randomness and the server's state. */
@@ -23,10 +23,10 @@ const CALLER_GONE = refuse(ErrorReason.CALLER_GONE, "the caller went away");
 const DEADLINE_PASSED = refuse(ErrorReason.DEADLINE_PASSED, "the deadline passed");
 
 /**
- * A call in progress. Handlers see it as CallContext; middleware and adapters fill it in. A class with getters, so
- * that a call pays only for what is asked for.
+ * A call in progress. Handlers see it as CallContext; middleware and adapters fill it in. A class
+ * with getters, so that a call pays only for what is asked for.
  */
-export abstract class OpenCall implements CallContext, Caller {
+export abstract class OpenCall implements CallContext, UnverifiedCaller {
   readonly startedMs: number;
   /** The request once decoded, for the log. */
   request: Message | undefined;
@@ -91,18 +91,27 @@ export abstract class OpenCall implements CallContext, Caller {
     this.#controller?.abort(reason);
   }
 
-  /** The caller no longer waits. One whose deadline passed often hangs up before the server notices the time. */
+  /**
+   * The caller no longer waits. One whose deadline passed often hangs up before the server notices
+   * the time.
+   */
   callerLeft(): void {
     const late = this.remainingMs() <= DEADLINE_TOLERANCE_MS;
     this.abort(late ? DEADLINE_PASSED : CALLER_GONE);
   }
 
-  /** The reply is decided: transports report every end as a disconnect, which is none of the call's any more. */
+  /**
+   * The reply is decided: transports report every end as a disconnect, which is none of the call's
+   * any more.
+   */
   finish(): void {
     this.#finished = true;
   }
 
-  /** Encodes a reply. The size check and the adapter ask for the same bytes, so the last ones are kept. */
+  /**
+   * Encodes a reply. The size check and the adapter ask for the same bytes, so the last ones are
+   * kept.
+   */
   encode(message: Message): Uint8Array {
     if (this.#encodedBytes === undefined || this.#encodedMessage !== message) {
       this.#encodedBytes = toBinary(this.method.output, message);

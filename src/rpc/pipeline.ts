@@ -1,5 +1,6 @@
 import type { DescMethod, DescService, Message } from "@bufbuild/protobuf";
 import type { Limits } from "../domain/limits.js";
+import { answerFaults } from "./answer-faults.js";
 import type { Authenticate } from "./authenticate.js";
 import type { Binding, BoundMethod } from "./call.js";
 import type { CallsInFlight } from "./calls-in-flight.js";
@@ -8,7 +9,7 @@ import { accessLog } from "./middleware/access-log.js";
 import { deadline } from "./middleware/deadline.js";
 import { decoding } from "./middleware/decoding.js";
 import { draining } from "./middleware/draining.js";
-import { answerFaults, faults } from "./middleware/faults.js";
+import { faults } from "./middleware/faults.js";
 import { identity } from "./middleware/identity.js";
 import { outgoingSize } from "./middleware/outgoing-size.js";
 import { policy } from "./middleware/policy.js";
@@ -30,7 +31,10 @@ export interface PipelineOptions {
   readonly onInvariantBroken: () => void;
 }
 
-/** A method with everything that happens to its calls, the same for every listener. Never throws or rejects. */
+/**
+ * A method with everything that happens to its calls, the same for every listener. Never throws or
+ * rejects.
+ */
 export interface ServedMethod {
   readonly method: DescMethod;
   readonly run: Step;
@@ -64,10 +68,11 @@ export function buildPipeline(options: PipelineOptions): Pipeline {
 }
 
 /**
- * From the outside in. The log sees every end, refusals by a shutdown too. Calls are counted outside the fault barrier,
- * so that none leaves uncounted. Who calls and whether they may is settled before their bytes are decoded; fields are
- * checked before the handler sees them. Sizes are checked on what the handler gave. The deadline is nearest to the
- * handler, so that everything outside sees an aborted stream end like any other.
+ * From the outside in. The log sees every end, refusals by a shutdown too. Calls are counted
+ * outside the fault barrier, so that none leaves uncounted. Who calls and whether they may is
+ * settled before their bytes are decoded; fields are checked before the handler sees them. Sizes
+ * are checked on what the handler gave. The deadline is nearest to the handler, so that everything
+ * outside sees an aborted stream end like any other.
  */
 function middlewareOf(options: PipelineOptions): readonly Middleware[] {
   const answerFault = answerFaults(options.log, options.onInvariantBroken);

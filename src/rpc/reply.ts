@@ -3,7 +3,9 @@ import { invariant } from "../domain/invariant.js";
 import type { Item } from "./call.js";
 import type { OpenCall } from "./open-call.js";
 
-/** What arrives: one message or a stream of them, encoded or, where the transport decodes, decoded. */
+/**
+ * What arrives: one message or a stream of them, encoded or, where the transport decodes, decoded.
+ */
 export type Incoming = Message | Uint8Array | AsyncIterable<Message | Uint8Array>;
 
 /** What a call answers. One kind for unary and streams, so that each rule is written once. */
@@ -11,7 +13,10 @@ export type Reply = Item | Promise<Item> | AsyncIterable<Item>;
 
 export type Step = (call: OpenCall, request: Incoming) => Reply;
 
-/** Our own middleware. Free of any framework, so that every listener and protocol passes through the same rules. */
+/**
+ * Our own middleware. Free of any framework, so that every listener and protocol passes through the
+ * same rules.
+ */
 export type Middleware = (call: OpenCall, request: Incoming, next: Step) => Reply;
 
 export function isStream(reply: Reply): reply is AsyncIterable<Item> {
@@ -24,12 +29,18 @@ export function singleItem(reply: Reply): Item | Promise<Item> {
   return reply;
 }
 
-/** The items of a method that replies with a stream, which may have been refused before it came to that. */
+/**
+ * The items of a method that replies with a stream, which may have been refused before it came to
+ * that.
+ */
 export function everyItem(reply: Reply): AsyncIterable<Item> | readonly (Item | Promise<Item>)[] {
   return isStream(reply) ? reply : [reply];
 }
 
-/** Calls `ended` once when the reply is complete or a stream is left, with the last item that was given, if any. */
+/**
+ * Calls `ended` once when the reply is complete or a stream is left, with the last item that was
+ * given, if any.
+ */
 export function whenEnded(
   reply: Reply,
   ended: (last: Item | undefined, items: number) => void,

@@ -34,7 +34,9 @@ export function statusDetailsOf(status: RefusalStatus): Uint8Array {
   return toBinary(StatusSchema, create(StatusSchema, { code, message, details }));
 }
 
-/** A lone surrogate, which JSON can carry in, makes the percent-encoding of `grpc-message` throw. */
+/**
+ * A lone surrogate, which JSON can carry in, makes the percent-encoding of `grpc-message` throw.
+ */
 function wellFormed(text: string): string {
   return Buffer.from(text, "utf8").toString("utf8");
 }

@@ -13,7 +13,10 @@ import {
   type StoreLocation,
 } from "./setting.js";
 
-/** Every setting: its flag is the name with dashes, its variable the same in capitals behind TOOLMARK_. */
+/**
+ * Every setting: its flag is the name with dashes, its variable the same in capitals behind
+ * TOOLMARK_.
+ */
 const SETTINGS = {
   grpcAddress: address("127.0.0.1:7070", "where native gRPC is served; port 0 picks a free one"),
   httpAddress: address("127.0.0.1:7071", "where Connect, gRPC-Web and the rest of HTTP are served"),
@@ -63,7 +66,9 @@ function limit(name: keyof Limits, help: string): Setting<number> {
   return count(String(DEFAULT_LIMITS[name]), help);
 }
 
-/** Reads flags first, then variables, then defaults. Every problem is reported, not just the first. */
+/**
+ * Reads flags first, then variables, then defaults. Every problem is reported, not just the first.
+ */
 export function readConfig(
   args: readonly string[],
   environment: Readonly<Record<string, string | undefined>> = process.env,
@@ -126,7 +131,8 @@ function addressProblems({ grpcAddress, httpAddress }: Values): string[] {
     .filter(([, bound]) => !isLoopback(bound))
     .map(([name, bound]) => {
       const flag = flagOf(name as SettingName);
-      return `--${flag}: ${formatAddress(bound)} is not a loopback address, and without authentication no other may be served`;
+      const rule = "is not a loopback address, and without authentication no other may be served";
+      return `--${flag}: ${formatAddress(bound)} ${rule}`;
     });
 }
 
@@ -159,7 +165,10 @@ function helpText(): string {
   const rows = settingNames().map((name) => {
     const { form, help, defaultText }: Setting<unknown> = SETTINGS[name];
     const shown = defaultText === "" ? "none" : defaultText;
-    return `  --${flagOf(name)} <${form}>\n      ${variableOf(name)}\n      ${help} (default: ${shown})\n`;
+    const lines = [variableOf(name), `${help} (default: ${shown})`];
+    return [`  --${flagOf(name)} <${form}>`, ...lines.map((line) => `      ${line}`), ""].join(
+      "\n",
+    );
   });
   return `Flags, and the variables that they take precedence over:\n\n${rows.join("\n")}`;
 }

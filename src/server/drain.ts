@@ -9,7 +9,10 @@ export interface Drainable {
   readonly timeoutMs: number;
 }
 
-/** Share of the time that calls may take to finish by themselves; the rest is for ending what did not. */
+/**
+ * Share of the time that calls may take to finish by themselves; the rest is for ending what did
+ * not.
+ */
 const PATIENCE = 0.7;
 
 /** Longest time to send what is decided to callers that still read. */

@@ -1,4 +1,7 @@
-/** Every exit code of the `toolmark` command. Part of its interface: a code is never given another meaning. */
+/**
+ * Every exit code of the `toolmark` command. Part of its interface: a code is never given another
+ * meaning.
+ */
 export const EXIT_CODE = {
   /** Done, or drained after a signal. */
   ok: 0,

@@ -1,4 +1,4 @@
-import { Server, ServerCredentials } from "@grpc/grpc-js";
+import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from "@grpc/grpc-js";
 import { HealthImplementation } from "grpc-health-check";
 import type { Limits } from "../domain/limits.js";
 import { addToGrpcServer } from "../rpc/grpc-adapter.js";
@@ -27,6 +27,8 @@ export interface GrpcListener {
 
 /** Serves native gRPC with health. */
 export async function listenGrpc(options: GrpcListenerOptions): Promise<GrpcListener> {
+  // What fails reaches us by callbacks; grpc-js would write it to the console too.
+  setLogVerbosity(logVerbosity.NONE);
   const { limits, pipeline } = options;
   const server = new Server({
     "grpc.max_receive_message_length": limits.messageBytes,
@@ -63,7 +65,10 @@ function bind(server: Server, address: Address): Promise<number> {
   });
 }
 
-/** `drain` destroys late sessions by its own timer, which `tryShutdown` alone would wait for without end. */
+/**
+ * `drain` destroys late sessions by its own timer, which `tryShutdown` alone would wait for without
+ * end.
+ */
 function close(server: Server, address: Address, graceMs: number): Promise<void> {
   server.drain(formatAddress(address), graceMs);
   return new Promise((resolve, reject) => {

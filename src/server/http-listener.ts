@@ -77,7 +77,9 @@ async function listen(server: Server, { host, port }: Address): Promise<Address>
   return { host, port: (server.address() as AddressInfo).port };
 }
 
-/** Hands each connection to the server of its protocol. Returns those of which nothing is known yet. */
+/**
+ * Hands each connection to the server of its protocol. Returns those of which nothing is known yet.
+ */
 function splitByProtocol(http1: Server, http2: Http2Server): ReadonlySet<Socket> {
   const undecided = new Set<Socket>();
   const serveHttp1 = http1.listeners("connection") as ((socket: Socket) => void)[];
@@ -88,6 +90,9 @@ function splitByProtocol(http1: Server, http2: Http2Server): ReadonlySet<Socket>
     sniffProtocol(socket, HEADERS_TIMEOUT_MS, (protocol) => {
       undecided.delete(socket);
       if (protocol === "http2") {
+        // A server of HTTP/1.1 lets sockets stay half open: the session of a peer that left would
+        // never close.
+        socket.allowHalfOpen = false;
         http2.emit("connection", socket);
       } else {
         for (const serve of serveHttp1) serve.call(http1, socket);

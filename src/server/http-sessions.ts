@@ -3,7 +3,10 @@ import type { Http2Server, ServerHttp2Session } from "node:http2";
 const PING_INTERVAL_MS = 30_000;
 const PING_TIMEOUT_MS = 10_000;
 
-/** The HTTP/2 connections of a server: kept alive by pings, so that a dead peer is noticed, and ended together. */
+/**
+ * The HTTP/2 connections of a server: kept alive by pings, so that a dead peer is noticed, and
+ * ended together.
+ */
 export class HttpSessions {
   readonly #sessions = new Set<ServerHttp2Session>();
 
@@ -18,7 +21,10 @@ export class HttpSessions {
     });
   }
 
-  /** Tells every peer by GOAWAY to open no more streams; a session closes when its last stream has ended. */
+  /**
+   * Tells every peer by GOAWAY to open no more streams; a session closes when its last stream has
+   * ended.
+   */
   closeGracefully(): void {
     for (const session of this.#sessions) session.close();
   }

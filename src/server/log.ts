@@ -29,7 +29,9 @@ const ALLOWED = {
 } as const satisfies Record<keyof LogFields, true>;
 const FIELD_NAMES = Object.keys(ALLOWED) as readonly (keyof LogFields)[];
 
-/** One JSON object a line on standard error; standard output is for what the command itself says. */
+/**
+ * One JSON object a line on standard error; standard output is for what the command itself says.
+ */
 export function createLog(level: LogLevel, stream: DestinationStream = standardError()): Log {
   const logger = pino(
     { level, base: null, formatters: { level: (label) => ({ level: label }) } },

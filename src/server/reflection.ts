@@ -30,7 +30,9 @@ type Answer =
   | { case: "allExtensionNumbersResponse"; value: { baseTypeName: string } }
   | { case: "errorResponse"; value: { errorCode: number; errorMessage: string } };
 
-/** Describes services to clients that have no schema, in both versions of the reflection protocol. */
+/**
+ * Describes services to clients that have no schema, in both versions of the reflection protocol.
+ */
 export function reflectionServices(described: readonly DescService[]): BoundService[] {
   const answer = answerFrom([...described, ReflectionV1, ReflectionV1Alpha]);
   return [
@@ -80,7 +82,10 @@ function answerFrom(services: readonly DescService[]): (question: Question) => A
   };
 }
 
-/** A file comes with all that it imports: a client that had to ask for each could not build the first one. */
+/**
+ * A file comes with all that it imports: a client that had to ask for each could not build the
+ * first one.
+ */
 function describe(file: DescFile | undefined): Answer {
   if (file === undefined) return notFound();
   const fileDescriptorProto = [...withDependencies([file])].map(({ proto }) =>

@@ -34,11 +34,17 @@ export interface RunningServer {
   /** `host:port`, with the port that was picked. */
   readonly grpcAddress: string;
   readonly httpAddress: string;
-  /** Shuts down in order and resolves when both listeners are closed. Calling it again waits for the same end. */
+  /**
+   * Shuts down in order and resolves when both listeners are closed. Calling it again waits for the
+   * same end.
+   */
   drain(): Promise<void>;
 }
 
-/** Starts both listeners over one pipeline. Throws if a method has no policy or an address cannot be listened on. */
+/**
+ * Starts both listeners over one pipeline. Throws if a method has no policy or an address cannot be
+ * listened on.
+ */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const callsInFlight = new CallsInFlight();
   const pipeline = pipelineOf(options, callsInFlight);

@@ -19,7 +19,10 @@ export function monotonicMs(): number {
   return performance.now();
 }
 
-/** Fresh random bytes from the system's generator, asked for in bulk: one call for each salt would cost more. */
+/**
+ * Fresh random bytes from the system's generator, asked for in bulk: one call for each salt would
+ * cost more.
+ */
 export function randomBytes(size: number): Uint8Array {
   if (size > POOL_SIZE_BYTES) return randomFillSync(new Uint8Array(size));
   if (poolOffset + size > POOL_SIZE_BYTES) {

@@ -3,7 +3,9 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { InvariantError } from "../domain/invariant.js";
 
-/** The version in the package that this file belongs to, whether it runs from `src` or from `dist`. */
+/**
+ * The version in the package that this file belongs to, whether it runs from `src` or from `dist`.
+ */
 export function readVersion(): string {
   let folder = dirname(fileURLToPath(import.meta.url));
   for (;;) {

@@ -7,8 +7,8 @@ const LOOPBACK_NAMES: readonly string[] = ["localhost", "127.0.0.1", "[::1]"];
 export type WebGuard = (request: HttpRequest) => string | undefined;
 
 /**
- * A loopback address is no boundary against web pages. A page that had its own name resolve to it is given away by
- * the Host header, a page that posts across sites by Origin or Sec-Fetch-Site.
+ * A loopback address is no boundary against web pages. A page that had its own name resolve to it
+ * is given away by the Host header, a page that posts across sites by Origin or Sec-Fetch-Site.
  */
 export function guardAgainstPages(bound: Address, allowedHosts: readonly string[]): WebGuard {
   const names = new Set([...LOOPBACK_NAMES, hostOf(bound), ...allowedHosts]);
@@ -21,7 +21,10 @@ export function guardAgainstPages(bound: Address, allowedHosts: readonly string[
   };
 }
 
-/** A page's request without Origin, an image for example. Following a link is none: the page cannot read the answer. */
+/**
+ * A page's request without Origin, an image for example. Following a link is none: the page cannot
+ * read the answer.
+ */
 function isForeignFetch({ headers }: HttpRequest): boolean {
   const site = headers["sec-fetch-site"];
   if (site === undefined || site === "same-origin" || site === "none") return false;

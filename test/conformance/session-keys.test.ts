@@ -14,7 +14,7 @@ function countingStatement(): SqliteStatement<{ session: number }> & { lookUps: 
     iterate: () => [][Symbol.iterator](),
     safeIntegers: () => statement,
   };
-  return statement as typeof statement & SqliteStatement<{ session: number }>;
+  return statement;
 }
 
 test("a session's key is looked up once, until everything is forgotten", () => {
@@ -33,10 +33,12 @@ test("however many sessions there are, a bounded number is remembered, and each 
   const keys = new SessionKeys(statement);
   const count = 50_000;
   for (let n = 1; n <= count; n += 1) {
-    if (keys.find({ tenant: "acme", sessionId: String(n) }) !== n)
+    if (keys.find({ tenant: "acme", sessionId: String(n) }) !== n) {
       expect.fail(`wrong key for ${n}`);
+    }
   }
-  for (let n = 1; n <= 100; n += 1)
+  for (let n = 1; n <= 100; n += 1) {
     expect(keys.find({ tenant: "acme", sessionId: String(n) })).toBe(n);
+  }
   expect(statement.lookUps).toBe(count + 100);
 });

@@ -1,5 +1,6 @@
 import { expect } from "vitest";
 import {
+  findRequest,
   A,
   allEvents,
   B,
@@ -151,7 +152,7 @@ const READING: readonly ConformanceCase[] = [
         expect(await store.findRecord(session, "hk_none")).toBeUndefined();
         expect(await store.findBody(session, "body_none")).toBeUndefined();
         expect(await store.readBody(session, "body_none")).toBeUndefined();
-        expect(await store.findRequest(session, "none")).toBeUndefined();
+        expect(await findRequest(store, session, "none")).toBeUndefined();
         expect(await store.readPairings(session, ["tc_none"])).toEqual([]);
         expect(await store.readSnapshots(session)).toEqual([]);
       }
@@ -268,7 +269,7 @@ const COMMITTING: readonly ConformanceCase[] = [
       expect(await store.findRecord(B, "hk_1")).toBeUndefined();
       expect(await store.findBody(B, "body_1")).toBeUndefined();
       expect(await store.readPairings(B, ["tc_1"])).toEqual([]);
-      expect(await store.findRequest(B, "r1")).toBeUndefined();
+      expect(await findRequest(store, B, "r1")).toBeUndefined();
       expect(await store.findCreation("acme", "creator", "c1")).toBeUndefined();
       expect(await sequencesOf(store, A)).toEqual([1n]);
       expect(await store.readSnapshots(A)).toEqual([snapshotRow(1n)]);

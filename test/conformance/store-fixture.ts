@@ -179,3 +179,13 @@ export async function allEvents(store: Store, session: SessionRef): Promise<Even
 export async function sequencesOf(store: Store, session: SessionRef): Promise<bigint[]> {
   return (await allEvents(store, session)).map(({ sequence }) => sequence);
 }
+
+/** What a store remembers of one request. */
+export async function findRequest(
+  store: Store,
+  session: SessionRef,
+  requestId: string,
+): Promise<RequestRow | undefined> {
+  const [found] = await store.findRequests([{ session, requestId }]);
+  return found;
+}

@@ -1,11 +1,17 @@
-import { connect as connectHttp2, type ClientHttp2Session } from "node:http2";
+import {
+  connect as connectHttp2,
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+} from "node:http2";
 import { connect as connectTcp } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import {
+  GetToolCallRequestSchema,
   GetToolCallResponseSchema,
   HistoryService,
   ReadBodyRequestSchema,
@@ -45,13 +51,16 @@ async function untilCutOff({ signal }: CallContext): Promise<Refusal> {
 beforeAll(async () => {
   server = await startTestServer({
     history: {
-      getToolCall: async (context, { toolCallId }) =>
-        toolCallId === "waits" ? untilCutOff(context) : create(GetToolCallResponseSchema),
+      getToolCall: async (context, { toolCallId }) => {
+        if (toolCallId === "waits") return untilCutOff(context);
+        await delay(30);
+        return context.aborted ?? create(GetToolCallResponseSchema);
+      },
       async *readBody(_context, { bodyRef }) {
         running += 1;
         try {
           // Looks at no signal, as a careless handler would.
-          if (bodyRef === "stuck") await new Promise(() => undefined);
+          if (bodyRef === "stuck") await forever();
           for (;;) {
             given += 1;
             yield create(ReadBodyResponseSchema, { chunk: CHUNK });
@@ -65,7 +74,7 @@ beforeAll(async () => {
       writeBody: async (context, requests) => {
         running += 1;
         try {
-          for await (const { sessionId } of requests) expect(sessionId).toBe("ses_1");
+          for await (const { chunk } of requests) given += 1 + chunk.length;
         } finally {
           running -= 1;
           cutOff = context.aborted;
@@ -90,13 +99,6 @@ const reasonOfCutOff = () => (cutOff === undefined ? undefined : ErrorReason[cut
 
 describe.each(BOTH_LISTENERS)("over %s", (_name, transportTo) => {
   const history = () => createClient(HistoryService, transportTo(server));
-
-  test("a deadline aborts the call with DEADLINE_PASSED", async () => {
-    const call = history().getToolCall({ toolCallId: "waits" }, { timeoutMs: 50 });
-    expect(await failureOf(call)).toMatchObject({ code: "DeadlineExceeded" });
-    await until(() => cutOff !== undefined);
-    expect(reasonOfCutOff()).toBe("DEADLINE_PASSED");
-  });
 
   test("a caller that cancels aborts the call with CALLER_GONE", async () => {
     const canceller = new AbortController();
@@ -127,29 +129,37 @@ describe.each(BOTH_LISTENERS)("over %s", (_name, transportTo) => {
     expect(await failureOf(reading)).toMatchObject({ code: "DeadlineExceeded" });
     await until(() => refusedCalls("DEADLINE_PASSED", "ReadBody") > 0);
   });
+});
 
-  test("requests that stop because the caller left are no fault", async () => {
-    const canceller = new AbortController();
-    async function* requests() {
-      yield { sessionId: "ses_1" };
-      await new Promise(() => undefined);
-    }
-    const { signal } = canceller;
-    const evidence = createClient(EvidenceService, transportTo(server));
-    const failure = failureOf(evidence.writeBody(requests(), { signal }));
-    await until(() => running === 1);
-    canceller.abort();
-    await failure;
-    await until(() => running === 0);
-    expect(reasonOfCutOff()).toBe("CALLER_GONE");
-    await until(() => refusedCalls("CALLER_GONE", "WriteBody") > 0);
-    expect(server.logLines().filter(({ level }) => level === "error")).toEqual([]);
+describe("a deadline that the caller leaves to the server", () => {
+  const path = pathOf(HistoryService.method.getToolCall);
+  const request = toBinary(
+    GetToolCallRequestSchema,
+    create(GetToolCallRequestSchema, { toolCallId: "waits" }),
+  );
+
+  test("aborts a gRPC call with DEADLINE_PASSED", async () => {
+    const session = connectHttp2(`http://${server.grpcAddress}`);
+    const headers = { "grpc-timeout": "50m" };
+    openStream(session, path, "application/grpc+proto", headers).end(framed(request));
+    await until(() => cutOff !== undefined);
+    expect(reasonOfCutOff()).toBe("DEADLINE_PASSED");
+    session.destroy();
+  });
+
+  test("aborts a Connect call with DEADLINE_PASSED, which it is answered with", async () => {
+    const headers = { "content-type": "application/proto", "connect-timeout-ms": "50" };
+    const url = `http://${server.httpAddress}${path}`;
+    const reply = await fetch(url, { method: "POST", headers, body: request });
+    expect(reply.status).toBe(504);
+    expect(await reply.json()).toMatchObject({ code: "deadline_exceeded" });
+    expect(reasonOfCutOff()).toBe("DEADLINE_PASSED");
   });
 });
 
 describe("a connection that breaks while its caller does not read", () => {
   const request = toBinary(ReadBodyRequestSchema, create(ReadBodyRequestSchema));
-  const frame = Buffer.concat([Buffer.from([0, 0, 0, 0, request.length]), request]);
+  const frame = framed(request);
   const path = pathOf(HistoryService.method.readBody);
 
   test.each([
@@ -158,12 +168,37 @@ describe("a connection that breaks while its caller does not read", () => {
     ["gRPC-Web", "application/grpc-web+proto", () => server.httpAddress],
   ])("frees every %s stream on it", async (_name, contentType, address) => {
     const session = connectHttp2(`http://${address()}`);
-    for (let count = 0; count < 20; count += 1) openStalled(session, path, contentType, frame);
-    const t = setInterval(() => (globalThis as any).console.log("r", running, given, server.logLines().length, JSON.stringify(server.logLines().map(l=>[l["msg"],l["reason"],(l["fault"] as any)?.name, (l["fault"] as any)?.code,(l["fault"] as any)?.cause?.code].join()))), 1000); t.unref();
+    for (let count = 0; count < 20; count += 1) {
+      openStream(session, path, contentType).pause().end(frame);
+    }
     await until(() => running === 20);
     await untilStalled();
     session.destroy();
     await until(() => running === 0);
+  });
+
+  test.each([
+    ["gRPC", "application/grpc+proto", () => server.grpcAddress],
+    ["Connect", "application/connect+proto", () => server.httpAddress],
+  ])("cuts off the requests of a %s call, which is no fault", async (_name, type, address) => {
+    const session = connectHttp2(`http://${address()}`);
+    const upload = openStream(session, pathOf(EvidenceService.method.writeBody), type);
+    upload.write(Buffer.from([0, 0, 0, 0, 0]));
+    await until(() => given === 1);
+    upload.destroy();
+    await until(() => running === 0);
+    expect(reasonOfCutOff()).toBe("CALLER_GONE");
+    session.destroy();
+    expect(server.logLines().filter(({ level }) => level === "error")).toEqual([]);
+  });
+
+  test("takes an upload that is ended and reset in one breath for cut off", async () => {
+    const [host, port] = server.grpcAddress.split(":");
+    const socket = connectTcp(Number(port), host);
+    socket.write(endedAndReset(pathOf(EvidenceService.method.writeBody)));
+    await until(() => given === 1 && running === 0);
+    expect(reasonOfCutOff()).toBe("CALLER_GONE");
+    socket.destroy();
   });
 
   test("frees a stream over HTTP/1.1", async () => {
@@ -198,22 +233,56 @@ describe("a deadline longer than a timer can wait", () => {
   });
 });
 
-/** Opens a stream whose reply is never read. */
-function openStalled(
+function forever(): Promise<never> {
+  return new Promise(() => {
+    // Never settled.
+  });
+}
+
+/** A short message as gRPC and Connect streams carry it. */
+function framed(message: Uint8Array): Buffer {
+  return Buffer.concat([Buffer.from([0, 0, 0, 0, message.length]), message]);
+}
+
+/** What Node's client sends for a call that it cancels: a request, an end of them, and a reset. */
+function endedAndReset(path: string): Buffer {
+  const headers = {
+    ":method": "POST",
+    ":scheme": "http",
+    ":path": path,
+    ":authority": "localhost",
+    "content-type": "application/grpc+proto",
+    te: "trailers",
+  };
+  const literals = Object.entries(headers).flatMap(([name, value]) => {
+    return [Buffer.from([0, name.length]), name, Buffer.from([value.length]), value];
+  });
+  const frame = (type: number, flags: number, stream: number, payload: Buffer): Buffer =>
+    Buffer.concat([Buffer.from([0, 0, payload.length, type, flags, 0, 0, 0, stream]), payload]);
+  return Buffer.concat([
+    Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    frame(4, 0, 0, Buffer.alloc(0)),
+    frame(1, 4, 1, Buffer.concat(literals.map((part) => Buffer.from(part)))),
+    frame(0, 1, 1, framed(new Uint8Array())),
+    frame(3, 0, 1, Buffer.from([0, 0, 0, 8])),
+  ]);
+}
+
+/** Opens a stream that is not read, whatever becomes of it. */
+function openStream(
   session: ClientHttp2Session,
   path: string,
   contentType: string,
-  body: Buffer,
-): void {
+  headers: Readonly<Record<string, string>> = {},
+): ClientHttp2Stream {
   const stream = session.request({
     ":method": "POST",
     ":path": path,
     "content-type": contentType,
     te: "trailers",
+    ...headers,
   });
-  stream.on("error", () => undefined);
-  stream.pause();
-  stream.end(body);
+  return stream.on("error", () => undefined);
 }
 
 /** Waits until the streams give no more: every one is held back by a caller that does not read. */
@@ -221,7 +290,7 @@ async function untilStalled(): Promise<void> {
   let before = -1;
   while (before !== given) {
     before = given;
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await delay(100);
   }
 }
 

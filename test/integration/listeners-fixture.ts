@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary, type DescMethod } from "@bufbuild/protobuf";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
@@ -172,7 +173,7 @@ export function pathOf(method: DescMethod): string {
 
 /** Waits until something holds, looking again at every turn of the event loop. */
 export async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 1));
+  while (!holds()) await delay(1);
 }
 
 /** A promise that a test settles. */

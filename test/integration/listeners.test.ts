@@ -254,7 +254,7 @@ describe("native gRPC", () => {
 });
 
 describe("the log", () => {
-  test("names method, caller and session of a refused call, and nothing that it carried", async () => {
+  test("names method, caller and session of a refused call, not what it carried", async () => {
     const transport = TRANSPORTS[0]![1](server);
     const call = createClient(HistoryService, transport).getToolCall({
       sessionId: "ses_audit",

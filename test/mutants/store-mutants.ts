@@ -7,7 +7,7 @@ import type {
   SessionRef,
   Store,
 } from "../../src/ledger/store-port.js";
-import { A, bytes } from "../conformance/store-fixture.js";
+import { A, bytes, findRequest } from "../conformance/store-fixture.js";
 
 /** A store with one fault, and the conformance cases that must fail on it. */
 export interface StoreMutant {
@@ -42,7 +42,7 @@ function overriding(store: Store, changes: Partial<Store>): Store {
     readBody: (session, bodyRef) => store.readBody(session, bodyRef),
     findBody: (session, bodyRef) => store.findBody(session, bodyRef),
     readPairings: (session, toolCallIds) => store.readPairings(session, toolCallIds),
-    findRequest: (session, requestId) => store.findRequest(session, requestId),
+    findRequests: (asked) => store.findRequests(asked),
     findCreation: (tenant, subject, requestId) => store.findCreation(tenant, subject, requestId),
     close: () => store.close(),
     ...changes,
@@ -120,7 +120,7 @@ function requestsInMemory(store: Store): Store {
       for (const { request } of writes) if (request) requests.set(request.requestId, request);
       return result;
     },
-    findRequest: async (_session, requestId) => requests.get(requestId),
+    findRequests: async (asked) => asked.map(({ requestId }) => requests.get(requestId)),
   });
 }
 
@@ -531,7 +531,7 @@ const ROW_MUTANTS: readonly StoreMutant[] = [
     name: "remembers a request again",
     kills: ["a request is remembered once in its session"],
     wrap: writing(async ({ request, ...write }, store) => {
-      const known = request && (await store.findRequest(write, request.requestId));
+      const known = request && (await findRequest(store, write, request.requestId));
       return { ...write, request: known === undefined ? request : undefined };
     }),
   },

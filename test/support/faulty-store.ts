@@ -36,7 +36,7 @@ export class FaultyStore implements Store {
   readBody: Store["readBody"] = (...args) => this.#store.readBody(...args);
   findBody: Store["findBody"] = (...args) => this.#store.findBody(...args);
   readPairings: Store["readPairings"] = (...args) => this.#store.readPairings(...args);
-  findRequest: Store["findRequest"] = (...args) => this.#store.findRequest(...args);
+  findRequests: Store["findRequests"] = (...args) => this.#store.findRequests(...args);
   findCreation: Store["findCreation"] = (...args) => this.#store.findCreation(...args);
   close: Store["close"] = () => this.#store.close();
 }

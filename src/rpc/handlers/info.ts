@@ -10,7 +10,10 @@ import type { Implementation } from "../call.js";
 export interface InfoOptions {
   readonly version: string;
   readonly limits: Limits;
-  /** Full names of the methods that are answered. Asked for on each call: this service is one of them. */
+  /**
+   * Full names of the methods that are answered. Asked for on each call: this service is one of
+   * them.
+   */
   readonly methods: () => readonly string[];
 }
 

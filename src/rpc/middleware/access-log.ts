@@ -6,8 +6,9 @@ import type { OpenCall } from "../open-call.js";
 import { whenEnded, type Middleware } from "../reply.js";
 
 /**
- * One line a call: answered ones at debug, refused ones at info, which makes the audit log of refused attempts. Ids
- * and sizes only; never a body, a token, a provider's id or the text of a message.
+ * One line a call: answered ones at debug, refused ones at info, which makes the audit log of
+ * refused attempts. Ids and sizes only; never a body, a token, a provider's id or the text of a
+ * message.
  */
 export function accessLog(log: Log, monotonicMs: () => number): Middleware {
   function write(call: OpenCall, last: Item | undefined, replies: number): void {

@@ -1,12 +1,12 @@
-import type { Item } from "../call.js";
-import type { OpenCall } from "../open-call.js";
+import type { AnswerFault } from "../answer-faults.js";
 import { isStream, type Middleware } from "../reply.js";
-import type { AnswerFault } from "./faults.js";
+import { untilAborted } from "../until-aborted.js";
 
 /**
- * Keeps work from being done for a caller that no longer waits. The transports abort the call when its caller goes
- * away or its deadline passes; a single reply is the handler's to cut short, because a command that was decided
- * completes regardless, but a stream ends here, even if its handler never looks at the signal.
+ * Keeps work from being done for a caller that no longer waits. The transports abort the call when
+ * its caller goes away or its deadline passes; a single reply is the handler's to cut short,
+ * because a command that was decided completes regardless, but a stream ends here, even if its
+ * handler never looks at the signal.
  */
 export function deadline(answerLate: AnswerFault): Middleware {
   return (call, request, next) => {
@@ -14,56 +14,4 @@ export function deadline(answerLate: AnswerFault): Middleware {
     const reply = next(call, request);
     return isStream(reply) ? untilAborted(call, reply, answerLate) : reply;
   };
-}
-
-async function* untilAborted(
-  call: OpenCall,
-  items: AsyncIterable<Item>,
-  answerLate: AnswerFault,
-): AsyncGenerator<Item> {
-  const iterator = items[Symbol.asyncIterator]();
-  let stuck = false;
-  try {
-    while (call.aborted === undefined) {
-      stuck = true;
-      const next = await nextUnlessAborted(call, iterator, answerLate);
-      stuck = next === undefined;
-      if (next?.done === true) return;
-      if (next !== undefined) yield next.value;
-    }
-    yield call.aborted;
-  } finally {
-    const closing = iterator.return?.();
-    // A handler that is stuck in a wait of its own is freed when that ends; the caller is not kept for it.
-    if (stuck) closing?.catch((fault: unknown) => answerLate(call, fault));
-    else await closing;
-  }
-}
-
-/** The next item, or undefined as soon as the call is aborted. */
-function nextUnlessAborted(
-  call: OpenCall,
-  iterator: AsyncIterator<Item>,
-  answerLate: AnswerFault,
-): Promise<IteratorResult<Item> | undefined> {
-  const { signal } = call;
-  return new Promise((resolve, reject) => {
-    const giveUp = (): void => {
-      resolve(undefined);
-    };
-    signal.addEventListener("abort", giveUp);
-    iterator.next().then(
-      (next) => {
-        signal.removeEventListener("abort", giveUp);
-        resolve(next);
-      },
-      (fault: unknown) => {
-        signal.removeEventListener("abort", giveUp);
-        if (signal.aborted) answerLate(call, fault);
-        reject(
-          fault instanceof Error ? fault : new Error("a handler threw no error", { cause: fault }),
-        );
-      },
-    );
-  });
 }

@@ -6,7 +6,10 @@ import type { OpenCall } from "../open-call.js";
 import type { Incoming, Middleware } from "../reply.js";
 import { RequestsCutOff } from "../requests-cut-off.js";
 
-/** Decodes what a transport hands over as bytes, so that undecodable ones are refused as everything else is. */
+/**
+ * Decodes what a transport hands over as bytes, so that undecodable ones are refused as everything
+ * else is.
+ */
 export const decoding: Middleware = (call, request, next) => {
   if (isRequestStream(request)) return next(call, decodeEach(call, request));
   const message = decode(call.method.input, request);
@@ -34,6 +37,7 @@ async function* decodeEach(
   call: OpenCall,
   requests: AsyncIterable<Message | Uint8Array>,
 ): AsyncGenerator<Message> {
+  let fault: unknown;
   try {
     for await (const request of requests) {
       const message = decode(call.method.input, request);
@@ -41,12 +45,14 @@ async function* decodeEach(
       call.request ??= message;
       yield message;
     }
-  } catch (fault) {
-    // A transport ends the requests of a caller that went away with an error of its own.
-    if (call.aborted !== undefined) throw new RequestsCutOff(call.aborted);
-    throw fault;
+  } catch (thrown) {
+    if (thrown instanceof RequestsCutOff) throw thrown;
+    fault = thrown;
   }
-  // HTTP/2 shows a reset as an end of the requests, and only then as a reset: half an upload is no upload.
+  // A transport first ends the requests of a caller that left, or breaks them off with an error of
+  // its own, and only then says that the caller left. (A caller that ends them itself before it
+  // cancels cannot be told from a complete one.)
   await setImmediate();
   if (call.aborted !== undefined) throw new RequestsCutOff(call.aborted);
+  if (fault !== undefined) throw new Error("the requests broke off", { cause: fault });
 }

@@ -1,7 +1,10 @@
 import type { CallsInFlight } from "../calls-in-flight.js";
 import { whenEnded, type Middleware } from "../reply.js";
 
-/** Refuses new calls once the server drains, and tells the shutdown which calls it still has to wait for. */
+/**
+ * Refuses new calls once the server drains, and tells the shutdown which calls it still has to wait
+ * for.
+ */
 export function draining(callsInFlight: CallsInFlight): Middleware {
   return (call, request, next) => {
     const refusal = callsInFlight.enter(call);

@@ -1,7 +1,10 @@
 import { isRefusal } from "../../domain/refusal.js";
 import { mapItems, type Middleware } from "../reply.js";
 
-/** A handler built a reply that clients need not accept. Pages and parts are to be cut before it comes to this. */
+/**
+ * A handler built a reply that clients need not accept. Pages and parts are to be cut before it
+ * comes to this.
+ */
 export class ReplyTooLargeError extends Error {
   override readonly name = "ReplyTooLargeError";
 }

@@ -5,7 +5,10 @@ import { refuse } from "../../domain/refusal.js";
 import type { MethodRoles } from "../policy.js";
 import type { Middleware } from "../reply.js";
 
-/** Refuses a caller without any of the roles that the method asks for. Whose sessions it may see is decided below. */
+/**
+ * Refuses a caller without any of the roles that the method asks for. Whose sessions it may see is
+ * decided below.
+ */
 export function policy(rolesOf: MethodRoles): Middleware {
   return (call, request, next) => {
     const roles = rolesOf.get(call.method);

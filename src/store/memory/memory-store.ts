@@ -7,6 +7,7 @@ import type {
   IndexedRecord,
   PairingRow,
   RecordQuery,
+  RequestRef,
   RequestRow,
   SessionQuery,
   SessionRef,
@@ -141,8 +142,10 @@ class MemoryStore implements Store {
     return [...new Set(toolCallIds)].flatMap((id) => pairings?.get(id) ?? []);
   }
 
-  async findRequest(session: SessionRef, requestId: string): Promise<RequestRow | undefined> {
-    return this.#session(session)?.requests.get(requestId);
+  async findRequests(requests: readonly RequestRef[]): Promise<(RequestRow | undefined)[]> {
+    return requests.map(({ session, requestId }) =>
+      this.#session(session)?.requests.get(requestId),
+    );
   }
 
   async findCreation(

@@ -23,7 +23,7 @@ const SETTINGS: readonly { name: string; value: string; readBack: string | numbe
   // On macOS a plain fsync stops at the drive's cache; elsewhere these do nothing.
   { name: "fullfsync", value: "ON", readBack: 1 },
   { name: "checkpoint_fullfsync", value: "ON", readBack: 1 },
-  { name: "wal_autocheckpoint", value: "2000", readBack: 2000 },
+  { name: "wal_autocheckpoint", value: "3000", readBack: 3000 },
   { name: "journal_size_limit", value: String(16 * MIB), readBack: 16 * MIB },
   { name: "cache_size", value: "-65536", readBack: -65536 },
   { name: "temp_store", value: "MEMORY", readBack: 2 },

@@ -5,6 +5,7 @@ import type {
   IndexedRecord,
   PairingRow,
   RecordQuery,
+  RequestRef,
   RequestRow,
   SessionQuery,
   SessionRef,
@@ -126,10 +127,18 @@ export class SqliteReader {
     return pairings;
   }
 
-  findRequest(session: SessionRef, requestId: string): RequestRow | undefined {
-    const key = this.#keys.find(session);
-    const found = key === undefined ? key : this.#statements.findRequest.get(key, requestId);
-    return found && toRequestRow(found);
+  /** In one read transaction: without it each lookup would take and release the locks of a read by itself. */
+  findRequests(requests: readonly RequestRef[]): (RequestRow | undefined)[] {
+    this.#statements.beginRead.run();
+    try {
+      return requests.map(({ session, requestId }) => {
+        const key = this.#keys.find(session);
+        const found = key === undefined ? key : this.#statements.findRequest.get(key, requestId);
+        return found && toRequestRow(found);
+      });
+    } finally {
+      this.#statements.endRead.run();
+    }
   }
 
   findCreation(tenant: string, subject: string, requestId: string): CreationRow | undefined {

@@ -78,7 +78,7 @@ function createStore(opened: OpenedDatabase, options: SqliteStoreOptions): Sqlit
     readBody: async (session, bodyRef) => reader.readBody(session, bodyRef),
     findBody: async (session, bodyRef) => reader.findBody(session, bodyRef),
     readPairings: async (session, toolCallIds) => reader.readPairings(session, toolCallIds),
-    findRequest: async (session, requestId) => reader.findRequest(session, requestId),
+    findRequests: async (requests) => reader.findRequests(requests),
     findCreation: async (tenant, subject, requestId) =>
       reader.findCreation(tenant, subject, requestId),
     close: async () => {

@@ -65,6 +65,9 @@ WHERE session = ? AND request_id = ?`,
 WHERE tenant = ? AND subject = ? AND request_id = ?`,
 } as const;
 
+/** What encloses reads that are made together. */
+const READ_TRANSACTION_SQL = { begin: "BEGIN DEFERRED", end: "COMMIT" } as const;
+
 /** Every statement that writes, by name. */
 export const WRITE_SQL = {
   begin: "BEGIN IMMEDIATE",
@@ -128,6 +131,8 @@ export function prepareReads(database: SqliteDatabase) {
     readPairing: read<PairingColumns>("readPairing"),
     findRequest: read<RequestColumns>("findRequest"),
     findCreation: read<CreationColumns>("findCreation"),
+    beginRead: database.prepare<never>(READ_TRANSACTION_SQL.begin),
+    endRead: database.prepare<never>(READ_TRANSACTION_SQL.end),
   };
 }
 
