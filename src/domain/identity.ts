@@ -1,4 +1,4 @@
-import { sha256 } from "./sha256.js";
+import { digestOf, type DigestField } from "./sha256.js";
 
 /** Prefixes of the ids that the service mints, one for each kind of thing. */
 export const ID_PREFIX = {
@@ -52,39 +52,22 @@ const DERIVED = {
   body: { prefix: "body", domain: "toolmark/body/v1" },
 } as const;
 
-const encoder = new TextEncoder();
-
-/** The bytes of each part behind its length, so that no two lists of parts give the same bytes. */
-export function lengthPrefixed(parts: readonly Uint8Array[]): Uint8Array {
-  const size = parts.reduce((sum, part) => sum + 4 + part.length, 0);
-  const out = new Uint8Array(size);
-  const view = new DataView(out.buffer);
-  let offset = 0;
-  for (const part of parts) {
-    view.setUint32(offset, part.length);
-    out.set(part, offset + 4);
-    offset += 4 + part.length;
-  }
-  return out;
-}
-
-function deriveId(use: keyof typeof DERIVED, parts: readonly Uint8Array[]): string {
+function deriveId(use: keyof typeof DERIVED, parts: readonly DigestField[]): string {
   const { prefix, domain } = DERIVED[use];
-  const digest = sha256(lengthPrefixed([encoder.encode(domain), ...parts]));
-  return `${prefix}_${encodeIdBody(digest)}`;
+  return `${prefix}_${encodeIdBody(digestOf([domain, ...parts]))}`;
 }
 
 /** The id of the review of one call for one job; also the hook_id of its envelope. `job` is the enum's name. */
 export function reviewId(toolCallId: string, job: string): string {
-  return deriveId("review", [encoder.encode(toolCallId), encoder.encode(job)]);
+  return deriveId("review", [toolCallId, job]);
 }
 
 /** The id of a call of an older system, from its place in the history: an ordered occurrence, never its content. */
 export function legacyToolCallId(sessionId: string, occurrence: string): string {
-  return deriveId("legacyToolCall", [encoder.encode(sessionId), encoder.encode(occurrence)]);
+  return deriveId("legacyToolCall", [sessionId, occurrence]);
 }
 
 /** The reference of a body within a session. Equal bytes of one session have one reference. */
 export function bodyRef(sessionId: string, bodySha256: Uint8Array): string {
-  return deriveId("body", [encoder.encode(sessionId), bodySha256]);
+  return deriveId("body", [sessionId, bodySha256]);
 }

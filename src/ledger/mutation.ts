@@ -11,8 +11,7 @@ import {
   type CreateSessionRequest,
   type EndSessionRequest,
 } from "../../gen/toolmark/v1/session_service_pb.js";
-import { lengthPrefixed } from "../domain/identity.js";
-import { sha256 } from "../domain/sha256.js";
+import { digestOf } from "../domain/sha256.js";
 
 /** A request that changes an existing session. */
 export type SessionMutation =
@@ -27,8 +26,6 @@ export interface Creation {
 }
 
 export type Mutation = SessionMutation | Creation;
-
-const encoder = new TextEncoder();
 
 function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
   switch (mutation.kind) {
@@ -45,7 +42,7 @@ function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
 
 /** What makes two requests with one id the same request: equal after decoding, whatever their encoding was. */
 export function mutationDigest(mutation: Mutation): Uint8Array {
-  return sha256(lengthPrefixed([encoder.encode(mutation.kind), encodeWithoutRequestId(mutation)]));
+  return digestOf([mutation.kind, encodeWithoutRequestId(mutation)]);
 }
 
 /** A unary command request as the Apply of one command that it is. */

@@ -2,15 +2,13 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { PageTokenSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { equalBytes } from "../domain/bytes.js";
-import { lengthPrefixed } from "../domain/identity.js";
 import { refuse, type Refusal } from "../domain/refusal.js";
-import { sha256 } from "../domain/sha256.js";
+import { digestOf } from "../domain/sha256.js";
 
 const QUERY_DIGEST_BYTES = 8;
 
 function queryDigest(query: readonly string[]): Uint8Array {
-  const parts = query.map((part) => new TextEncoder().encode(part));
-  return sha256(lengthPrefixed(parts)).subarray(0, QUERY_DIGEST_BYTES);
+  return digestOf(query).subarray(0, QUERY_DIGEST_BYTES);
 }
 
 /** A token for the page after a place, of a query named by everything that it was asked with. */

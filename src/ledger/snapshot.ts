@@ -4,17 +4,13 @@ import {
   type SessionState as StoredSessionState,
 } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import { equalBytes } from "../domain/bytes.js";
-import { lengthPrefixed } from "../domain/identity.js";
 import { encodeState, type SessionState } from "../domain/session-state.js";
-import { sha256 } from "../domain/sha256.js";
+import { digestOf } from "../domain/sha256.js";
 import type { SnapshotRow } from "./store-port.js";
-
-const encoder = new TextEncoder();
 
 function snapshotDigest(snapshot: Omit<SnapshotRow, "digest">): Uint8Array {
   const { sequence, highWater, chain, state } = snapshot;
-  const numbers = encoder.encode(`${sequence}/${highWater}`);
-  return sha256(lengthPrefixed([numbers, chain, state]));
+  return digestOf([sequence, highWater, chain, state]);
 }
 
 /** The write-side state after its last event, to be loaded instead of the events before it. */

@@ -28,6 +28,16 @@ export type RpcOverHttp = (request: HttpRequest, response: HttpResponse) => bool
 /** A last resort: the limit on replies is checked on their binary form, and JSON takes more. */
 const JSON_EXPANSION_MAX = 16;
 
+/**
+ * Refuses what would else be changed or dropped unseen: bytes that are not UTF-8, and fields and
+ * enum values by names that are not known. connect-node hands `textDecoder` on, though the type of
+ * its options does not say so.
+ */
+const STRICT_JSON = {
+  ignoreUnknownFields: false,
+  textDecoder: new TextDecoder("utf-8", { fatal: true }),
+};
+
 /** Serves every method over Connect and gRPC-Web. Native gRPC has a listener of its own. */
 export function serveConnect(pipeline: Pipeline, limits: Limits, log: Log): RpcOverHttp {
   const router = createConnectRouter({
@@ -37,6 +47,7 @@ export function serveConnect(pipeline: Pipeline, limits: Limits, log: Log): RpcO
     acceptCompression: [compressionGzip, compressionBrotli],
     readMaxBytes: limits.messageBytes,
     writeMaxBytes: limits.outgoingMessageBytes * JSON_EXPANSION_MAX,
+    jsonOptions: STRICT_JSON,
   });
   addServices(router, pipeline);
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
