@@ -5,6 +5,8 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
+/** As `npm start` runs the service; the echo server gets the same. */
+const NODE_FLAGS = ["--max-semi-space-size=64"];
 const READY_MS = 15_000;
 const STOP_MS = 15_000;
 
@@ -41,7 +43,7 @@ export async function startServer(
   const readyFile = join(folder, `${name}.ready.json`);
   const logFile = join(folder, `${name}.log`);
   const log = openSync(logFile, "w");
-  const child = spawn(process.execPath, [...nodeArgs, "--ready-file", readyFile], {
+  const child = spawn(process.execPath, [...NODE_FLAGS, ...nodeArgs, "--ready-file", readyFile], {
     stdio: ["ignore", log, log],
   });
   const stop = async () => {

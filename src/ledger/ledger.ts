@@ -86,10 +86,19 @@ export class Ledger {
 
   async #work(): Promise<void> {
     while (this.#queue.length > 0) {
-      await nextTurn();
+      await this.#gather();
       await this.#runBatch(this.#queue.splice(0, BATCH_COMMANDS_MAX));
     }
     this.#working = undefined;
+  }
+
+  /** Waits while each turn of the event loop brings more commands: one sync then serves all of them. */
+  async #gather(): Promise<void> {
+    let waiting: number;
+    do {
+      waiting = this.#queue.length;
+      await nextTurn();
+    } while (this.#queue.length > waiting && this.#queue.length < BATCH_COMMANDS_MAX);
   }
 
   async #runBatch(commands: readonly Pending[]): Promise<void> {
