@@ -92,9 +92,9 @@ async function baseOf(
 
 async function replayTail(store: Store, row: SessionRow, base: Base): Promise<SessionState> {
   let { state, sequence, chain } = base;
-  while (sequence < row.head.sequence) {
+  for (;;) {
     const page = await store.readEvents(row, sequence, PAGE_EVENTS, PAGE_BYTES);
-    if (page.length === 0) throw new Unproven(`event ${sequence + 1n} is missing`);
+    if (page.length === 0) break;
     const events: DraftEvent[] = [];
     for (const event of page) {
       if (event.sequence !== sequence + 1n) throw new Unproven(`event ${sequence + 1n} is missing`);
@@ -103,7 +103,8 @@ async function replayTail(store: Store, row: SessionRow, base: Base): Promise<Se
     }
     state = evolve(state, events);
   }
-  if (state === undefined || !equalBytes(chain, row.head.chain)) {
+  if (sequence < row.head.sequence) throw new Unproven(`event ${sequence + 1n} is missing`);
+  if (state === undefined || sequence > row.head.sequence || !equalBytes(chain, row.head.chain)) {
     throw new Unproven("the head does not end the chain");
   }
   return state;
@@ -124,7 +125,7 @@ function reconcile(store: Store, row: SessionRow, state: SessionState): SessionS
   const floor = store.generation * REVISIONS_PER_GENERATION;
   const folded = state.highWater > floor ? state.highWater : floor;
   const stated = row.head.highWater > floor ? row.head.highWater : floor;
-  if (folded !== stated || state.sequence !== row.head.sequence) {
+  if (folded !== stated) {
     throw new Unproven("the head's high-water is not that of the events");
   }
   return { ...state, highWater: folded };

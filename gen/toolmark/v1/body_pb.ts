@@ -42,7 +42,8 @@ export type Body = Message<"toolmark.v1.Body"> & {
   sizeBytes: bigint;
 
   /**
-   * Media type as the harness gave it, for example application/json. May be empty; nothing is assumed then.
+   * Media type as the harness gave it, for example application/json, at most 256 bytes. May be empty; nothing is
+   * assumed then.
    *
    * @generated from field: string media_type = 4;
    */

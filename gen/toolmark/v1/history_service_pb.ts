@@ -88,7 +88,7 @@ export type ListToolCallsRequest = Message<"toolmark.v1.ListToolCallsRequest"> &
   pageSize: number;
 
   /**
-   * next_page_token of the previous page of the same query. Empty for the first page.
+   * next_page_token of the previous page of the same query, at most 4096 bytes. Empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -200,7 +200,7 @@ export type ListHooksRequest = Message<"toolmark.v1.ListHooksRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the previous page of the same query. Empty for the first page.
+   * next_page_token of the previous page of the same query, at most 4096 bytes. Empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -410,7 +410,7 @@ export type ListEventsRequest = Message<"toolmark.v1.ListEventsRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the previous page of the same query. Empty for the first page.
+   * next_page_token of the previous page of the same query, at most 4096 bytes. Empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -480,7 +480,7 @@ export type GetTranscriptRequest = Message<"toolmark.v1.GetTranscriptRequest"> &
   pageSize: number;
 
   /**
-   * next_page_token of the previous page of the same query. Empty for the first page.
+   * next_page_token of the previous page of the same query, at most 4096 bytes. Empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -524,7 +524,7 @@ export const GetTranscriptResponseSchema: GenMessage<GetTranscriptResponse> = /*
 
 /**
  * Reads what a session recorded. Only committed records are seen. No reply exceeds the server's outgoing message
- * limit: pages are cut by bytes as well as by count. Roles: any.
+ * limit: pages are cut by bytes as well as by count. Roles: any. Every method may answer FIELD_INVALID.
  *
  * @generated from service toolmark.v1.HistoryService
  */

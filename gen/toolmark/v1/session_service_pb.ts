@@ -58,7 +58,7 @@ export type CreateSessionRequest = Message<"toolmark.v1.CreateSessionRequest"> &
   labels: Label[];
 
   /**
-   * The call of another session that this one works for. Absent for a session of its own.
+   * The call of another session that this one works for, with its kind. Absent for a session of its own.
    *
    * @generated from field: optional toolmark.v1.Delegation delegation = 6;
    */
@@ -149,14 +149,14 @@ export type ListSessionsRequest = Message<"toolmark.v1.ListSessionsRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the previous page of the same query. Empty for the first page.
+   * next_page_token of the previous page of the same query, at most 4096 bytes. Empty for the first page.
    *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
-   * Only sessions of this owner. Empty: all that the caller may read.
+   * Only sessions of this owner, at most 256 bytes. Empty: all that the caller may read.
    *
    * @generated from field: string owner_subject = 3;
    */
@@ -552,7 +552,7 @@ export const VerifySessionResponseSchema: GenMessage<VerifySessionResponse> = /*
 
 /**
  * Creates, reads, forks, ends and erases sessions. A session of another tenant or owner is SESSION_NOT_FOUND, exactly
- * as an unknown one.
+ * as an unknown one. Every method may answer FIELD_INVALID.
  *
  * @generated from service toolmark.v1.SessionService
  */
@@ -560,7 +560,7 @@ export const SessionService: GenService<{
   /**
    * Creates a session. Roles: engine. Repeating the request with its request_id returns the same session and creates
    * nothing; the scope of the id is the calling principal.
-   * Errors: FIELD_INVALID, REQUEST_ID_REUSED, UNIMPLEMENTED (delegation).
+   * Errors: REQUEST_ID_REUSED, UNIMPLEMENTED (delegation).
    *
    * @generated from rpc toolmark.v1.SessionService.CreateSession
    */
@@ -580,7 +580,7 @@ export const SessionService: GenService<{
     output: typeof GetSessionResponseSchema;
   },
   /**
-   * Lists the sessions that the caller may read, oldest first. Roles: any. Errors: FIELD_INVALID, PAGE_TOKEN_INVALID.
+   * Lists the sessions that the caller may read, oldest first. Roles: any. Errors: PAGE_TOKEN_INVALID.
    *
    * @generated from rpc toolmark.v1.SessionService.ListSessions
    */

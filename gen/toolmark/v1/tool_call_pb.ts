@@ -96,7 +96,8 @@ export type ToolCall = Message<"toolmark.v1.ToolCall"> & {
   state: ToolCallState;
 
   /**
-   * Whether the tool ran, as far as is recorded; always consistent with state.
+   * Whether the tool ran, as far as is recorded; always consistent with state. A call that is not recorded as started
+   * has NO if its run requires starts and UNKNOWN otherwise.
    *
    * @generated from field: toolmark.v1.Ran ran = 11;
    */

@@ -795,7 +795,7 @@ export const CallService: GenService<{
   },
   /**
    * Says what became of a call whose outcome was unknown. run_id may be any run of the session.
-   * Errors: TOOL_CALL_NOT_FOUND, OUTCOME_KNOWN.
+   * Errors: TOOL_CALL_NOT_FOUND, OUTCOME_KNOWN, RESULT_ALREADY_RECORDED, BODY_TOO_LARGE, BODY_NOT_FOUND.
    *
    * @generated from rpc toolmark.engine.v1.CallService.ReconcileToolCall
    */

@@ -313,7 +313,7 @@ export type AmendToolCallCommand = Message<"toolmark.engine.v1.AmendToolCallComm
   toolCallId: string;
 
   /**
-   * The new arguments. Equal bytes change nothing.
+   * The new arguments. Required; may be empty bytes. Equal bytes change nothing.
    *
    * @generated from field: toolmark.v1.Body effective = 2;
    */
@@ -413,7 +413,7 @@ export type ProvisionalDelta = Message<"toolmark.engine.v1.ProvisionalDelta"> & 
   offsetBytes: bigint;
 
   /**
-   * The part, 1 byte to the server's inline limit.
+   * The part, at least 1 byte. More bytes than the server's inline limit are FIELD_INVALID.
    *
    * @generated from field: bytes chunk = 2;
    */
@@ -434,7 +434,8 @@ export const ProvisionalDeltaSchema: GenMessage<ProvisionalDelta> = /*@__PURE__*
  */
 export type CanonicalResult = Message<"toolmark.engine.v1.CanonicalResult"> & {
   /**
-   * What the model is given. Absent only with an end other than WITHHELD; the service then writes a synthetic text.
+   * What the model is given. Required for COMPLETED and WITHHELD; with another end it may be absent, and the service
+   * then writes a synthetic text.
    *
    * @generated from field: toolmark.v1.Body content = 1;
    */
@@ -791,7 +792,7 @@ export type PublishHookCommand = Message<"toolmark.engine.v1.PublishHookCommand"
   decision: HookDecision;
 
   /**
-   * Text for people, at most the server's inline limit; may be empty.
+   * Text for people; may be empty. More bytes than the server's inline limit are FIELD_INVALID.
    *
    * @generated from field: string text = 7;
    */
