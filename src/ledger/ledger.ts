@@ -107,6 +107,9 @@ export class Ledger {
       while (waiting.length > 0) waiting = await this.#tryBatch(waiting);
     } catch (error) {
       const cause = error instanceof Error ? error : new Error(String(error));
+      // What was committed is not known any more: everything is loaded again before it is used.
+      this.#position = undefined;
+      this.#sessions.clear();
       for (const { reject } of commands) reject(cause);
     }
   }

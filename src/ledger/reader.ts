@@ -1,40 +1,30 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { Body } from "../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import { HookSchema, type Hook } from "../../gen/toolmark/v1/hook_pb.js";
-import { CheckpointSchema, SessionSchema, type Session } from "../../gen/toolmark/v1/session_pb.js";
 import {
-  ToolCallSchema,
-  type ToolCall,
-  type ToolResult,
-} from "../../gen/toolmark/v1/tool_call_pb.js";
-import { equalBytes } from "../domain/bytes.js";
+  CheckpointSchema,
+  SessionSchema,
+  SessionState,
+  type Session,
+} from "../../gen/toolmark/v1/session_pb.js";
+import { ToolCallSchema, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
-import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.js";
-import { sha256 } from "../domain/sha256.js";
+import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { refuseUnknownSession } from "./batch.js";
+import { BodyReader, type BodyChunk, type BodyRange } from "./body-reader.js";
 import { eventOf, openPayload, refuseDamaged } from "./event-codec.js";
 import { PageBuilder, type Page } from "./page.js";
 import { pageTokenOf, placeOf } from "./page-token.js";
 import {
   RecordFamily,
-  type BodyRow,
   type IndexedRecord,
   type SessionQuery,
   type SessionRow,
   type Store,
 } from "./store-port.js";
-
-/** Part of a body as it is streamed. */
-export interface BodyChunk {
-  readonly offsetBytes: bigint;
-  readonly chunk: Uint8Array;
-  readonly sizeBytes: bigint;
-  readonly sha256: Uint8Array;
-}
 
 /** Which page of a list is wanted. */
 export interface PageRequest {
@@ -47,8 +37,6 @@ export interface SessionFilter {
   readonly state: SessionRow["state"];
 }
 
-const CHUNK_BYTES = 256 * 1024;
-
 /**
  * Reads committed records for callers who may see their session. Every row is checked against its commitment, every
  * body against its digest, before it is served.
@@ -56,10 +44,12 @@ const CHUNK_BYTES = 256 * 1024;
 export class Reader {
   readonly #store: Store;
   readonly #limits: Limits;
+  readonly #bodies: BodyReader;
 
   constructor(store: Store, limits: Limits) {
     this.#store = store;
     this.#limits = limits;
+    this.#bodies = new BodyReader(store, limits.inlineBodyBytes);
   }
 
   async getSession(caller: Caller, sessionId: string): Promise<Session | Refusal> {
@@ -106,7 +96,7 @@ export class Reader {
     if (record?.case !== "toolCall") {
       return refuse(ErrorReason.TOOL_CALL_NOT_FOUND, "the session has no such tool call");
     }
-    return this.#withBodies(row, record.value);
+    return this.#bodies.withData(row, record.value);
   }
 
   async getHook(caller: Caller, sessionId: string, hookId: string): Promise<Hook | Refusal> {
@@ -125,9 +115,10 @@ export class Reader {
   ): Promise<Page<ToolCall> | Refusal> {
     const row = await this.#visible(caller, sessionId);
     if (isRefusal(row)) return row;
-    return this.#listRecords(row, RecordFamily.toolCall, "", page, async ({ record }) => {
+    const which = { family: RecordFamily.toolCall, toolCallId: "" };
+    return this.#listRecords(row, which, page, async ({ record }) => {
       if (record.case !== "toolCall") return undefined;
-      const item = await this.#withBodies(row, record.value);
+      const item = await this.#bodies.withData(row, record.value);
       return isRefusal(item) ? item : { item, sizeBytes: toBinary(ToolCallSchema, item).length };
     });
   }
@@ -147,7 +138,8 @@ export class Reader {
         return refuse(ErrorReason.TOOL_CALL_NOT_FOUND, "the session has no such tool call");
       }
     }
-    return this.#listRecords(row, RecordFamily.hook, toolCallId, page, ({ record }) => {
+    const which = { family: RecordFamily.hook, toolCallId };
+    return this.#listRecords(row, which, page, ({ record }) => {
       if (record.case !== "hook") return Promise.resolve(undefined);
       const sizeBytes = toBinary(HookSchema, record.value).length;
       return Promise.resolve({ item: record.value, sizeBytes });
@@ -187,19 +179,11 @@ export class Reader {
     caller: Caller,
     sessionId: string,
     bodyRef: string,
-    range: { readonly offsetBytes: bigint; readonly limitBytes: bigint },
+    range: BodyRange,
   ): Promise<Iterable<BodyChunk> | Refusal> {
     const row = await this.#visible(caller, sessionId);
     if (isRefusal(row)) return row;
-    const body = await this.#store.readBody(row, bodyRef);
-    if (body === undefined) {
-      return refuse(ErrorReason.BODY_NOT_FOUND, "the session has no such body");
-    }
-    if (!equalBytes(sha256(body.data), body.sha256)) return refuseDamagedBody(bodyRef);
-    if (range.offsetBytes > BigInt(body.data.length)) {
-      return refuseField("offset_bytes", "is above the size of the body");
-    }
-    return chunksOf(body, range.offsetBytes, range.limitBytes);
+    return this.#bodies.read(row, bodyRef, range);
   }
 
   /** The session's row, or one answer for what is not there and what the caller may not know of. */
@@ -238,8 +222,7 @@ export class Reader {
 
   async #listRecords<Item>(
     row: SessionRow,
-    family: RecordFamily,
-    toolCallId: string,
+    { family, toolCallId }: { readonly family: RecordFamily; readonly toolCallId: string },
     page: PageRequest,
     itemOf: (record: EventRecord) => Promise<SizedItem<Item> | Refusal | undefined>,
   ): Promise<Page<Item> | Refusal> {
@@ -260,36 +243,6 @@ export class Reader {
     }
     const hasMore = builder.items.length < rows.length;
     return builder.page(hasMore, (place) => pageTokenOf(query, place));
-  }
-
-  async #withBodies(row: SessionRow, call: ToolCall): Promise<ToolCall | Refusal> {
-    const proposed = await this.#withData(row, call.proposed);
-    if (isRefusal(proposed)) return proposed;
-    const effective = await this.#withData(row, call.effective);
-    if (isRefusal(effective)) return effective;
-    const result = await this.#resultWithData(row, call.result);
-    if (isRefusal(result)) return result;
-    const lateResult = await this.#resultWithData(row, call.lateResult);
-    if (isRefusal(lateResult)) return lateResult;
-    return { ...call, proposed, effective, result, lateResult };
-  }
-
-  async #resultWithData(
-    row: SessionRow,
-    result: ToolResult | undefined,
-  ): Promise<ToolResult | undefined | Refusal> {
-    if (result === undefined) return undefined;
-    const content = await this.#withData(row, result.content);
-    return isRefusal(content) ? content : { ...result, content };
-  }
-
-  async #withData(row: SessionRow, body: Body | undefined): Promise<Body | undefined | Refusal> {
-    if (body === undefined || body.sizeBytes > BigInt(this.#limits.inlineBodyBytes)) return body;
-    const stored = await this.#store.readBody(row, body.bodyRef);
-    if (stored === undefined || !equalBytes(sha256(stored.data), body.sha256)) {
-      return refuseDamagedBody(body.bodyRef);
-    }
-    return { ...body, data: stored.data };
   }
 }
 
@@ -316,29 +269,6 @@ function sessionQuery(
     tenant: caller.tenant,
     visibleToSubject: caller.scope === "tenant" ? undefined : caller.subject,
     ownerSubject: ownerSubject === "" ? undefined : ownerSubject,
-    state: state === 0 ? undefined : state,
+    state: state === SessionState.UNSPECIFIED ? undefined : state,
   };
-}
-
-function refuseDamagedBody(bodyRef: string): Refusal {
-  return refuse(ErrorReason.DATA_DAMAGED, "a body does not match its digest and is not served", {
-    id: bodyRef,
-  });
-}
-
-function* chunksOf(body: BodyRow, offset: bigint, limit: bigint): Generator<BodyChunk> {
-  const size = body.data.length;
-  const start = Number(offset);
-  const end = limit === 0n ? size : Math.min(size, start + Number(limit));
-  let at = start;
-  do {
-    const chunk = body.data.subarray(at, Math.min(at + CHUNK_BYTES, end));
-    yield {
-      offsetBytes: BigInt(at),
-      chunk,
-      sizeBytes: BigInt(size),
-      sha256: body.sha256,
-    };
-    at += CHUNK_BYTES;
-  } while (at < end);
 }

@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { SessionStateSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import { EventRecordSchema, EventSchema, type Event } from "../../gen/toolmark/v1/event_pb.js";
+import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { Ran, ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { CHAIN_START } from "../../src/domain/chain.js";
 import { evolve } from "../../src/domain/evolve.js";
@@ -68,7 +69,7 @@ function checkAcknowledged(machine: LedgerMachine, events: readonly Event[]): vo
   const replied = machine.sent.flatMap(({ reply }) => reply.flat().map(keyOf));
   for (const key of replied) {
     if (written.get(key) !== 1)
-      throw new Error(`an acknowledged record is there ${written.get(key) ?? 0} times`);
+      {throw new Error(`an acknowledged record is there ${written.get(key) ?? 0} times`);}
   }
 }
 
@@ -168,10 +169,10 @@ describe.each(DISKS)("on %s", (name, makeDisk) => {
 describe("the checks catch", () => {
   async function someEvents(): Promise<Event[]> {
     const steps: Step[] = [
-      { kind: "beginRun", gate: 2, takeOver: undefined },
+      { kind: "beginRun", gate: StartGate.OFF, takeOver: undefined },
       { kind: "acceptTurn", providerIds: ["a", "b"] },
       { kind: "hook", pick: 0 },
-      { kind: "result", pick: 0, end: 0, bare: false },
+      { kind: "result", pick: 0, end: ToolCallState.UNSPECIFIED, bare: false },
       { kind: "message" },
     ];
     let events: Event[] = [];

@@ -88,7 +88,7 @@ function checkContradictions(law: Law, runs: { numRuns: number; seed: number }):
             return hook({ revision: item.revision, text: "x", origin: "ses_b" });
           }
           if (item.kind === "call")
-            return hook({ revision: item.revision, text: "x", call: "tc_b" });
+            {return hook({ revision: item.revision, text: "x", call: "tc_b" });}
           return hook({ revision: item.kind === "payload" ? revision : undefined, text: "other" });
         });
         const after = read(law, [...updates, ...contradictions]);

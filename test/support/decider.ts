@@ -1,6 +1,6 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
+import type { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import {
   ApplyRequestSchema,
   BeginRunRequestSchema,

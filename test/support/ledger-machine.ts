@@ -1,6 +1,6 @@
 import { create, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
-import { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
+import type { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import {
   ApplyRequestSchema,
   BeginRunRequestSchema,

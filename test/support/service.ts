@@ -54,7 +54,7 @@ export interface TestServiceOptions {
 /** Starts the real service in this process on free ports. Everything is logged, to be looked through. */
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
   const flags = ["--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"];
-  const { store = "memory:", wrapStore = (inner) => inner, nowMs } = options;
+  const { store = "memory:", wrapStore = (inner: Store): Store => inner, nowMs } = options;
   const outcome = readConfig([...flags, "--store", store, ...(options.flags ?? [])], {});
   if (outcome.kind !== "config") throw new Error(outcome.text);
   const { config } = outcome;
@@ -110,7 +110,8 @@ export function transportOf(
 }
 
 export function clientsOf(transport: Transport): Clients {
-  const client = <S extends DescService>(service: S): Client<S> => createClient(service, transport);
+  const client = <S extends DescService>(service: S): Client<S> =>
+    createClient<S>(service, transport);
   return {
     sessions: client(SessionService),
     runs: client(RunService),

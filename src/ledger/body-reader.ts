@@ -1,0 +1,106 @@
+import type { Body } from "../../gen/toolmark/v1/body_pb.js";
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+import type { ToolCall, ToolResult } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { equalBytes } from "../domain/bytes.js";
+import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.js";
+import { sha256 } from "../domain/sha256.js";
+import type { BodyRow, SessionRef, Store } from "./store-port.js";
+
+/** Part of a body as it is streamed. */
+export interface BodyChunk {
+  readonly offsetBytes: bigint;
+  readonly chunk: Uint8Array;
+  readonly sizeBytes: bigint;
+  readonly sha256: Uint8Array;
+}
+
+/** Which bytes of a body are wanted; a limit of 0 is none. */
+export interface BodyRange {
+  readonly offsetBytes: bigint;
+  readonly limitBytes: bigint;
+}
+
+const CHUNK_BYTES = 256 * 1024;
+
+/** Reads bodies, each checked whole against its digest before any of it is served. */
+export class BodyReader {
+  readonly #store: Store;
+  readonly #inlineBytes: number;
+
+  constructor(store: Store, inlineBytes: number) {
+    this.#store = store;
+    this.#inlineBytes = inlineBytes;
+  }
+
+  async read(
+    session: SessionRef,
+    bodyRef: string,
+    range: BodyRange,
+  ): Promise<Iterable<BodyChunk> | Refusal> {
+    const body = await this.#store.readBody(session, bodyRef);
+    if (body === undefined) {
+      return refuse(ErrorReason.BODY_NOT_FOUND, "the session has no such body");
+    }
+    if (!equalBytes(sha256(body.data), body.sha256)) return refuseDamagedBody(bodyRef);
+    if (range.offsetBytes > BigInt(body.data.length)) {
+      return refuseField("offset_bytes", "is above the size of the body");
+    }
+    return chunksOf(body, range);
+  }
+
+  /** The call with the bytes of its bodies up to the inline limit. */
+  async withData(session: SessionRef, call: ToolCall): Promise<ToolCall | Refusal> {
+    const proposed = await this.#bodyWithData(session, call.proposed);
+    if (isRefusal(proposed)) return proposed;
+    const effective = await this.#bodyWithData(session, call.effective);
+    if (isRefusal(effective)) return effective;
+    const result = await this.#resultWithData(session, call.result);
+    if (isRefusal(result)) return result;
+    const lateResult = await this.#resultWithData(session, call.lateResult);
+    if (isRefusal(lateResult)) return lateResult;
+    return { ...call, proposed, effective, result, lateResult };
+  }
+
+  async #resultWithData(
+    session: SessionRef,
+    result: ToolResult | undefined,
+  ): Promise<ToolResult | undefined | Refusal> {
+    if (result === undefined) return undefined;
+    const content = await this.#bodyWithData(session, result.content);
+    return isRefusal(content) ? content : { ...result, content };
+  }
+
+  async #bodyWithData(
+    session: SessionRef,
+    body: Body | undefined,
+  ): Promise<Body | undefined | Refusal> {
+    if (body === undefined || body.sizeBytes > BigInt(this.#inlineBytes)) return body;
+    const stored = await this.#store.readBody(session, body.bodyRef);
+    if (stored === undefined || !equalBytes(sha256(stored.data), body.sha256)) {
+      return refuseDamagedBody(body.bodyRef);
+    }
+    return { ...body, data: stored.data };
+  }
+}
+
+function refuseDamagedBody(bodyRef: string): Refusal {
+  return refuse(ErrorReason.DATA_DAMAGED, "a body does not match its digest and is not served", {
+    id: bodyRef,
+  });
+}
+
+function* chunksOf(body: BodyRow, { offsetBytes, limitBytes }: BodyRange): Generator<BodyChunk> {
+  const size = body.data.length;
+  const start = Number(offsetBytes);
+  const end = limitBytes === 0n ? size : Math.min(size, start + Number(limitBytes));
+  let at = start;
+  do {
+    yield {
+      offsetBytes: BigInt(at),
+      chunk: body.data.subarray(at, Math.min(at + CHUNK_BYTES, end)),
+      sizeBytes: BigInt(size),
+      sha256: body.sha256,
+    };
+    at += CHUNK_BYTES;
+  } while (at < end);
+}
