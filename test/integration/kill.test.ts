@@ -20,6 +20,8 @@ import { seededRandom, seededTitle } from "../support/seed.js";
 import { serverArguments } from "../support/server-process.js";
 import { WIRES, type Clients } from "../support/service.js";
 import { recomputedChain } from "../support/stored-chain.js";
+import { writtenProblems } from "../support/written-log.js";
+import { until } from "./listeners-fixture.js";
 
 const ROUNDS = scaled(200);
 /** Slower machines do fewer rounds of the short run, never fewer than these. */
@@ -28,6 +30,7 @@ const ROUNDS_MIN = 3;
 const ROUND_TIMEOUT_MS = 10_000;
 const WRITERS = 16;
 const SESSIONS = 4;
+const ACKNOWLEDGED_PER_ROUND_MAX = 150;
 const utf8 = new TextEncoder();
 
 let folder = "";
@@ -72,67 +75,29 @@ function writersOf(runs: readonly WrittenRun[], written: WrittenSoFar): Retrying
   });
 }
 
-/** Ends the server when a number of further commands was acknowledged, and starts it again. */
-async function interrupt(
-  signal: "SIGKILL" | "SIGTERM",
-  acknowledgements: AsyncCount,
-  more: number,
-) {
-  await acknowledgements.reached(acknowledgements.count() + more);
-  await server.restart(signal);
-}
-
-/** Waits for a count to be reached. */
-class AsyncCount {
-  constructor(
-    readonly count: () => number,
-    readonly failed: Promise<never>,
-  ) {}
-
-  async reached(count: number): Promise<void> {
-    const reached = async (): Promise<void> => {
-      while (this.count() < count) await new Promise(setImmediate);
-    };
-    await Promise.race([reached(), this.failed]);
-  }
-}
-
 /** Lets writers write while something happens to the server, and waits until each was answered. */
 async function whileWriting(
   runs: readonly WrittenRun[],
   written: WrittenSoFar,
-  happens: (acknowledgements: AsyncCount) => Promise<void>,
+  happens: (more: (count: number) => Promise<void>) => Promise<void>,
 ): Promise<void> {
-  let enough = false;
+  let isEnough = false;
   const writing = Promise.all(
-    writersOf(runs, written).map((writer) => writer.writeUntil(() => enough)),
-  );
-  const failed = new Promise<never>((_resolve, reject) => {
-    writing.catch(reject);
+    writersOf(runs, written).map((writer) => writer.writeUntil(() => isEnough)),
+  ).finally(() => {
+    isEnough = true;
   });
-  await happens(new AsyncCount(() => written.acknowledged, failed));
-  enough = true;
-  await writing;
-}
-
-/** What is in the log, in the terms in which writers were answered. */
-function inTermsOfWriters(events: readonly Event[]) {
-  const records = (kind: string) =>
-    events.flatMap((event) => (event.kind === kind ? [event.record!.record] : []));
-  const idsOf = (kind: string) =>
-    records(kind).flatMap((record) => (record.case === "toolCall" ? [record.value] : []));
-  return {
-    toolCallIds: idsOf("TOOL_CALL_ACCEPTED").map(({ toolCallId }) => toolCallId),
-    results: idsOf("RESULT_RECORDED").map(({ toolCallId }) => toolCallId),
-    hooks: records("HOOK_PUBLISHED").flatMap((record) =>
-      record.case === "hook" ? [[record.value.text, record.value.hookId] as const] : [],
-    ),
+  /** Waits for further acknowledgements. */
+  const more = async (count: number): Promise<void> => {
+    const goal = written.acknowledged + count;
+    await until(() => isEnough || written.acknowledged >= goal);
   };
-}
-
-function expectRising(numbers: readonly bigint[]): void {
-  const notRising = numbers.filter((number, index) => number <= (numbers[index - 1] ?? 0n));
-  expect(notRising).toEqual([]);
+  await Promise.all([
+    writing,
+    happens(more).finally(() => {
+      isEnough = true;
+    }),
+  ]);
 }
 
 /** Everything acknowledged is in the logs, once; nothing else is; order and chain hold. */
@@ -142,16 +107,8 @@ async function expectNothingLostOrDoubled(
 ): Promise<void> {
   const clients = (await server.life()).clients("grpc");
   const logs = await Promise.all(runs.map(({ sessionId }) => allEvents(clients, sessionId)));
-  for (const events of logs) {
-    expect(events.map(({ sequence }) => sequence)).toEqual(events.map((_, at) => BigInt(at + 1)));
-    expectRising(events.map(({ position }) => position));
-    expectRising(events.flatMap(({ revision }) => revision ?? []));
-  }
-  const found = inTermsOfWriters(logs.flat());
-  expect(found.toolCallIds.sort()).toEqual([...written.toolCallIds.values()].sort());
-  expect(found.results.sort()).toEqual([...written.results.keys()].sort());
-  expect(found.hooks.sort()).toEqual([...written.hookIds].sort());
-  await server.stop();
+  expect(writtenProblems(logs, written)).toEqual([]);
+  await server.stop("SIGTERM");
   for (const { sessionId } of runs) {
     const chain = recomputedChain(path, sessionId);
     const taken = written.checkpoints.filter((checkpoint) => checkpoint.sessionId === sessionId);
@@ -187,13 +144,12 @@ describe("a server that is killed", () => {
       const startedMs = performance.now();
       const elapsedMs = () => performance.now() - startedMs;
       let rounds = 0;
-      await whileWriting(runs, written, async (acknowledgements) => {
-        while (rounds < ROUNDS) {
-          if (testScale() === "short" && rounds >= ROUNDS_MIN && elapsedMs() > SHORT_BUDGET_MS) {
-            break;
-          }
+      const isTimeLeft = () => testScale() !== "short" || elapsedMs() < SHORT_BUDGET_MS;
+      await whileWriting(runs, written, async (more) => {
+        while (rounds < ROUNDS && (rounds < ROUNDS_MIN || isTimeLeft())) {
+          await more(Math.ceil(random() * ACKNOWLEDGED_PER_ROUND_MAX));
           const highest = highestSequences(written);
-          await interrupt("SIGKILL", acknowledgements, Math.ceil(random() * 150));
+          await server.restart("SIGKILL");
           await expectOnlyExtended(runs, highest, written);
           rounds += 1;
         }
@@ -258,15 +214,42 @@ describe("a server that is asked to end", () => {
   test("drains with exit code 0, and loses nothing that it acknowledged", async () => {
     const run = await beginRun((await server.life()).clients("grpc"), "session");
     const written = nothingWritten();
-    await whileWriting([run], written, async (acknowledgements) => {
-      await interrupt("SIGTERM", acknowledgements, 100);
-      await interrupt("SIGTERM", acknowledgements, 50);
-      await acknowledgements.reached(acknowledgements.count() + 50);
+    await whileWriting([run], written, async (more) => {
+      await more(100);
+      await server.restart("SIGTERM");
+      await more(50);
     });
     await expectNothingLostOrDoubled([run], written);
-    expect(server.exitCodes).toEqual([0, 0, 0]);
+    expect(server.exitCodes).toEqual([0, 0]);
   });
 });
+
+describe("the checks of a log", () => {
+  test("find what is lost, doubled, reordered or acknowledged to nobody", async () => {
+    const clients = (await server.life()).clients("grpc");
+    const run = await beginRun(clients, "session");
+    const written = nothingWritten();
+    const writer = new RetryingWriter("w", "grpc", server, run, written);
+    await writer.writeUntil(() => written.acknowledged >= 6);
+    const events = await allEvents(clients, run.sessionId);
+    expect(writtenProblems([events], written)).toEqual([]);
+    const last = events.at(-1)!;
+    const hook = events.find(({ kind }) => kind === "HOOK_PUBLISHED")!;
+    const [[requestId]] = [...written.hookIds] as [[string, string]];
+    const problemsOf = (...log: Event[]) => String(writtenProblems([log], written));
+    expect(problemsOf(...events.slice(0, -1))).toMatch(/^result tc_\w+: lost$/);
+    expect(problemsOf(...events, last)).toMatch(/hole.*do not rise.*result tc_\w+: 2 times$/);
+    expect(problemsOf(...events.toReversed())).toMatch(/hole.*positions.*revisions/);
+    written.hookIds.delete(requestId);
+    expect(problemsOf(...events)).toBe(
+      `hook ${requestId},${hookIdOf(hook)}: acknowledged to nobody`,
+    );
+  });
+});
+
+function hookIdOf({ record }: Event): string {
+  return record?.record.case === "hook" ? record.record.value.hookId : "";
+}
 
 /** The last checkpoint of each session that anybody saw. */
 function highestSequences({ checkpoints }: WrittenSoFar): Map<string, bigint> {

@@ -28,6 +28,7 @@ export class RestartingServer {
   readonly exitCodes: (number | null)[] = [];
   #life: Promise<ServerLife>;
   #lives = 0;
+  #isOver = false;
 
   constructor(
     readonly folder: string,
@@ -36,8 +37,9 @@ export class RestartingServer {
     this.#life = this.#start();
   }
 
-  /** The life that goes on, or the next one once it has begun. */
-  life(): Promise<ServerLife> {
+  /** The life that goes on, or the next one once it has begun. An error once all is over. */
+  async life(): Promise<ServerLife> {
+    if (this.#isOver) throw new Error("the server has ended for good");
     return this.#life;
   }
 
@@ -50,7 +52,10 @@ export class RestartingServer {
     return this.#life;
   }
 
-  async stop(signal: "SIGKILL" | "SIGTERM" = "SIGTERM"): Promise<void> {
+  /** Ends it for good. Does nothing if that was done. */
+  async stop(signal: "SIGKILL" | "SIGTERM"): Promise<void> {
+    if (this.#isOver) return;
+    this.#isOver = true;
     await this.#end(await this.#life, signal);
   }
 

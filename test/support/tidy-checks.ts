@@ -13,7 +13,8 @@ export interface TidyCheck {
 }
 
 const CODE = new Set([".ts", ".js", ".mjs", ".c", ".sql", ".sh", ".yaml"]);
-const LINE_LENGTH_MAX = 100;
+// The formatter keeps code to 100; comments and what cannot be broken may take some more.
+const LINE_LENGTH_MAX = 120;
 const PROTO_LINE_LENGTH_MAX = 120;
 const PROTO_LINES_MAX = 600;
 

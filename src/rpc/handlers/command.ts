@@ -32,9 +32,15 @@ export function commandHandler<Case extends CommandCase>(
     const command = { case: name, value: request.command } as Command["command"];
     const mutation = applyOfOne(request, command);
     const replies = await ledger.submit(callerOf(context), mutation, context);
-    if (isRefusal(replies)) return replies;
+    if (isRefusal(replies)) return withoutPosition(replies);
     const { result } = commandResult(name, replies[0] ?? []);
     invariant(result.case === name, "a command is answered by its own reply");
     return result.value as ResponseOf<Case>;
   };
+}
+
+/** Which command of several was refused is told of an Apply only. */
+function withoutPosition(refusal: Refusal): Refusal {
+  const { command: _position, ...metadata } = refusal.metadata;
+  return { ...refusal, metadata };
 }

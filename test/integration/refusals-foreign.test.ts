@@ -1,0 +1,214 @@
+import {
+  create,
+  toBinary,
+  type DescMessage,
+  type DescMethodUnary,
+  type MessageInitShape,
+} from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
+import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
+import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import { RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
+import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
+import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
+import type { Principal } from "../../src/domain/principal.js";
+import {
+  acceptCall,
+  bytes,
+  given,
+  newCall,
+  openRun,
+  publishHook,
+  readSession,
+} from "../support/conversation.js";
+import { writtenTo } from "../support/nothing-written.js";
+import { refused } from "../support/refused.js";
+import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
+import {
+  CALLER_HEADER,
+  startWatchedService,
+  type WatchedService,
+} from "../support/watched-service.js";
+import { grpcFrame, post, type WireAnswer } from "../support/wire-answer.js";
+import { pathOf } from "./listeners-fixture.js";
+
+const UNKNOWN = "ses_00000000000000000000000000";
+
+const OTHER_TENANT: Principal = {
+  tenant: "other",
+  subject: "loopback",
+  roles: everyRole("tenant"),
+};
+const OTHER_OWNER: Principal = { tenant: "default", subject: "eve", roles: everyRole("own") };
+
+function everyRole(scope: "own" | "tenant"): Principal["roles"] {
+  return { engine: scope, approver: scope, reader: scope, admin: scope };
+}
+
+/** What a caller can try on a session: all of it names ids that exist. */
+interface Known {
+  readonly sessionId: string;
+  readonly runId: string;
+  readonly toolCallId: string;
+  readonly hookId: string;
+  readonly bodyRef: string;
+}
+
+interface Attempt {
+  readonly method: DescMethodUnary;
+  readonly request: (known: Known) => Uint8Array;
+}
+
+function attempt<Input extends DescMessage>(
+  method: DescMethodUnary<Input>,
+  request: (known: Known) => MessageInitShape<Input>,
+): Attempt {
+  return {
+    method,
+    request: (known) => toBinary(method.input, create(method.input, request(known))),
+  };
+}
+
+const requestId = "foreign";
+const hook = { phase: "session_start", decision: HookDecision.INFO };
+const ATTEMPTS: readonly Attempt[] = [
+  attempt(SessionService.method.getSession, ({ sessionId }) => ({ sessionId })),
+  attempt(SessionService.method.endSession, ({ sessionId }) => ({ sessionId, requestId })),
+  attempt(HistoryService.method.getToolCall, ({ sessionId, toolCallId }) => ({
+    ...{ sessionId, toolCallId },
+  })),
+  attempt(HistoryService.method.listToolCalls, ({ sessionId }) => ({ sessionId })),
+  attempt(HistoryService.method.getHook, ({ sessionId, hookId }) => ({ sessionId, hookId })),
+  attempt(HistoryService.method.listHooks, ({ sessionId }) => ({ sessionId })),
+  attempt(HistoryService.method.listEvents, ({ sessionId }) => ({ sessionId })),
+  attempt(RunService.method.beginRun, ({ sessionId }) => ({
+    ...{ sessionId, requestId, startGate: StartGate.OFF },
+  })),
+  attempt(RunService.method.endRun, ({ sessionId, runId }) => ({
+    ...{ sessionId, runId, requestId, command: { outcome: RunOutcome.COMPLETED } },
+  })),
+  attempt(CallService.method.acceptTurn, ({ sessionId, runId }) => ({
+    ...{ sessionId, runId, requestId, command: { calls: [newCall("dup")] } },
+  })),
+  attempt(CallService.method.amendToolCall, ({ sessionId, runId, toolCallId }) => ({
+    ...{ sessionId, runId, requestId },
+    command: { toolCallId, effective: { data: bytes("{}") } },
+  })),
+  attempt(EvidenceService.method.publishHook, ({ sessionId, runId }) => ({
+    ...{ sessionId, runId, requestId, command: hook },
+  })),
+];
+
+let folder: StoreFolder;
+let service: WatchedService;
+let known: Known;
+
+beforeAll(async () => {
+  folder = await makeStoreFolder();
+  const principals = { tenant: OTHER_TENANT, owner: OTHER_OWNER };
+  service = await startWatchedService({ store: folder.store, principals });
+  const clients = service.clients();
+  const run = await openRun(clients);
+  const call = await acceptCall(clients, run, newCall("dup"));
+  const { hookId } = await publishHook(clients, run, call.toolCallId);
+  const bodyRef = given(call.proposed, "body").bodyRef;
+  known = { ...run, toolCallId: call.toolCallId, hookId, bodyRef };
+});
+
+afterAll(async () => {
+  await service.stop();
+  await folder.remove();
+});
+
+const DRESSES = ["gRPC", "Connect", "gRPC-Web"] as const;
+type Dress = (typeof DRESSES)[number];
+
+/** The whole answer to a request of a caller. */
+function ask(dress: Dress, caller: string, path: string, message: Uint8Array): Promise<WireAnswer> {
+  const who = caller === "" ? {} : { [CALLER_HEADER]: caller };
+  const head = (type: string) => ({ ...who, "content-type": type });
+  switch (dress) {
+    case "gRPC":
+      return post(service.grpcAddress, path, head("application/grpc"), grpcFrame(message));
+    case "Connect":
+      return post(service.httpAddress, path, head("application/proto"), message);
+    case "gRPC-Web":
+      return post(
+        service.httpAddress,
+        path,
+        head("application/grpc-web+proto"),
+        grpcFrame(message),
+      );
+  }
+}
+
+function statusOf({ headers, body }: WireAnswer): string {
+  const text = Buffer.from(body, "hex").toString("latin1");
+  return `${String(headers[":status"])} ${JSON.stringify(headers)} ${text}`;
+}
+
+describe.each(DRESSES)("over %s", (dress) => {
+  test.each(ATTEMPTS.map((one) => [one.method.name, one] as const))(
+    "%s of a session of another tenant or owner is answered byte for byte as an unknown one",
+    async (_name, { method, request }) => {
+      const path = pathOf(method);
+      const before = await writtenTo(service, service.clients(), known.sessionId);
+      const unknown = await ask(dress, "", path, request({ ...known, sessionId: UNKNOWN }));
+      expect(statusOf(unknown)).toMatch(dress === "Connect" ? /^404 / : /grpc-status\W+5\b/);
+      for (const caller of ["tenant", "owner"]) {
+        expect(await ask(dress, caller, path, request(known))).toEqual(unknown);
+        // An unknown one looks the same to them too.
+        const theirs = request({ ...known, sessionId: UNKNOWN });
+        expect(await ask(dress, caller, path, theirs)).toEqual(unknown);
+      }
+      expect(await writtenTo(service, service.clients(), known.sessionId)).toEqual(before);
+    },
+  );
+
+  test("while their own sessions are theirs alone, and the comparison sees one byte", async () => {
+    const path = pathOf(SessionService.method.getSession);
+    const { request } = given(ATTEMPTS[0], "attempt");
+    const mine = await ask(dress, "", path, request(known));
+    const foreign = await ask(dress, "owner", path, request(known));
+    expect(mine).not.toEqual(foreign);
+    const malformed = await ask(dress, "owner", path, request({ ...known, sessionId: "" }));
+    expect(malformed).not.toEqual(foreign);
+  });
+});
+
+test.each(["tenant", "owner"])(
+  "another %s may create, write and read a session",
+  async (caller) => {
+    const clients = service.clients();
+    const headers = { [CALLER_HEADER]: caller };
+    const create_ = { requestId, kind: SessionKind.MAIN };
+    const { session } = await clients.sessions.createSession(create_, { headers });
+    const { sessionId } = given(session, "session");
+    const begin = { sessionId, requestId, startGate: StartGate.OFF };
+    const { run } = await clients.runs.beginRun(begin, { headers });
+    const request = { sessionId, runId: given(run, "run").runId, requestId: "hook", command: hook };
+    await clients.evidence.publishHook(request, { headers });
+    const { events } = await clients.history.listEvents({ sessionId }, { headers });
+    expect(events.length).toBe(3);
+  },
+);
+
+test("a session of another tenant is unknown to whoever reaches all of one tenant", async () => {
+  const clients = service.clients();
+  const headers = { [CALLER_HEADER]: "tenant" };
+  const request = { requestId: "of another tenant", kind: SessionKind.MAIN };
+  const { session } = await clients.sessions.createSession(request, { headers });
+  const { sessionId } = given(session, "session");
+  expect(await refused(readSession(clients, sessionId))).toEqual({
+    code: Code.NotFound,
+    reason: "SESSION_NOT_FOUND",
+    metadata: {},
+    message: "there is no such session",
+  });
+  const { sessions } = await clients.sessions.listSessions({ pageSize: 500 });
+  expect(sessions.map((listed) => listed.sessionId)).not.toContain(sessionId);
+});

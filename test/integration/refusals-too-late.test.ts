@@ -1,0 +1,214 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import {
+  EvidenceService,
+  PublishHookRequestSchema,
+} from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import type { OpenCall } from "../../src/rpc/open-call.js";
+import {
+  allEvents,
+  freshRequestId,
+  given,
+  of,
+  openRun,
+  publishHook,
+  recordMessage,
+  type OpenRun,
+} from "../support/conversation.js";
+import { HeldStore } from "../support/held-store.js";
+import { anythingElse, writtenTo } from "../support/nothing-written.js";
+import { refused } from "../support/refused.js";
+import { startTestService, type Clients } from "../support/service.js";
+import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
+import { startWatchedService, type WatchedService } from "../support/watched-service.js";
+import { grpcFrame, post } from "../support/wire-answer.js";
+import { pathOf, until } from "./listeners-fixture.js";
+
+const HOOK = { phase: "session_start", decision: HookDecision.INFO };
+const WIRES = ["grpc", "connect-json", "connect-binary"] as const;
+
+let folder: StoreFolder;
+let service: WatchedService;
+let store: HeldStore;
+let clients: Clients;
+let run: OpenRun;
+
+beforeEach(async () => {
+  folder = await makeStoreFolder();
+  let held: HeldStore | undefined;
+  service = await startWatchedService({
+    store: folder.store,
+    wrapStore: (inner) => (held = new HeldStore(inner)),
+  });
+  store = given(held, "store");
+  clients = service.clients();
+  run = await openRun(clients);
+});
+
+afterEach(async () => {
+  store.release();
+  await service.stop();
+  await folder.remove();
+});
+
+/** Makes the store slow: what comes now waits behind a commit that is stored and not yet answered. */
+async function holdUp(): Promise<{ readonly first: Promise<unknown> }> {
+  store.hold();
+  const first = publishHook(clients, run);
+  await until(() => store.waiting === 1);
+  return { first };
+}
+
+/** The next call that arrives at the service. */
+async function nextArrival(send: () => void): Promise<OpenCall> {
+  const before = service.arrived.length;
+  send();
+  await until(() => service.arrived.length > before);
+  return given(service.arrived[before], "call");
+}
+
+/** Waits until a call has been refused, as the log of refused attempts has it. */
+async function untilRefused(reason: string): Promise<void> {
+  await until(() => service.logged().includes(`"reason":"${reason}"`));
+}
+
+const written = () => writtenTo(service, clients, run.sessionId);
+
+describe.each(WIRES)("over %s", (wire) => {
+  test("a caller that is gone before the decision has no effect and its request id stays free", async () => {
+    const caller = service.clients(wire);
+    const { first } = await holdUp();
+    const before = await written();
+    const requestId = freshRequestId();
+    const canceller = new AbortController();
+    const call = await nextArrival(() => {
+      const request = { ...of(run, requestId), command: HOOK };
+      const sent = caller.evidence.publishHook(request, { signal: canceller.signal });
+      void refused(sent);
+    });
+    canceller.abort();
+    await until(() => call.aborted !== undefined);
+    store.release();
+    await first;
+    await untilRefused("CALLER_GONE");
+    expect(await written()).toEqual(before);
+    await anythingElse(clients, run.sessionId)(requestId);
+  });
+
+  test("a caller that is gone after the decision is served all the same, and a retry is told", async () => {
+    const caller = service.clients(wire);
+    const before = await allEvents(clients, run.sessionId);
+    const requestId = freshRequestId();
+    const canceller = new AbortController();
+    const request = { ...of(run, requestId), command: HOOK };
+    store.hold();
+    const call = await nextArrival(() => {
+      void refused(caller.evidence.publishHook(request, { signal: canceller.signal }));
+    });
+    await until(() => store.waiting === 1);
+    canceller.abort();
+    await until(() => call.aborted !== undefined);
+    store.release();
+    const { hook } = await clients.evidence.publishHook(request);
+    const after = await allEvents(clients, run.sessionId);
+    expect(after.length).toBe(before.length + 1);
+    expect(after.at(-1)?.record?.record.value).toEqual(hook);
+  });
+
+  test("a deadline that passes before the decision has no effect", async () => {
+    const caller = service.clients(wire);
+    const { first } = await holdUp();
+    const before = await written();
+    const requestId = freshRequestId();
+    let failure: ReturnType<typeof refused> | undefined;
+    const call = await nextArrival(() => {
+      const request = { ...of(run, requestId), command: HOOK };
+      failure = refused(caller.evidence.publishHook(request, { timeoutMs: 300 }));
+    });
+    expect((await failure)?.code).toBe(Code.DeadlineExceeded);
+    await until(() => call.aborted !== undefined);
+    store.release();
+    await first;
+    await untilRefused("DEADLINE_PASSED");
+    expect(await written()).toEqual(before);
+    await anythingElse(clients, run.sessionId)(requestId);
+  });
+
+  test("a call that comes while the service drains is refused as DRAINING", async () => {
+    const caller = service.clients(wire);
+    await caller.info.getServerInfo({});
+    const { first } = await holdUp();
+    const before = await written();
+    const requestId = freshRequestId();
+    const drained = service.drain();
+    const refusal = await refused(publishHook(caller, run, undefined, requestId));
+    expect(refusal).toEqual({
+      code: Code.Unavailable,
+      reason: "DRAINING",
+      metadata: {},
+      message: refusal.message,
+    });
+    store.release();
+    await first;
+    await drained;
+
+    const again = await startTestService({ store: folder.store });
+    const { tables, ...rest } = await writtenTo(again, again.clients(), run.sessionId);
+    // The drain saved a snapshot, which is no record.
+    const records = { ...before.tables, snapshots: tables["snapshots"] };
+    expect({ tables, ...rest }).toEqual({ ...before, tables: records });
+    await recordMessage(again.clients(), run, requestId);
+    await again.stop();
+  });
+});
+
+describe("a deadline that the caller leaves to the server", () => {
+  const path = pathOf(EvidenceService.method.publishHook);
+  const message = (requestId: string) =>
+    toBinary(
+      PublishHookRequestSchema,
+      create(PublishHookRequestSchema, { ...of(run, requestId), command: HOOK }),
+    );
+
+  test.each([
+    [
+      "gRPC, by grpc-js and so without a reason",
+      (id: string) =>
+        post(
+          service.grpcAddress,
+          path,
+          { "content-type": "application/grpc", "grpc-timeout": "200m" },
+          grpcFrame(message(id)),
+        ),
+      /"grpc-status":"4"/,
+    ],
+    [
+      "Connect",
+      (id: string) =>
+        post(
+          service.httpAddress,
+          path,
+          { "content-type": "application/proto", "connect-timeout-ms": "200" },
+          message(id),
+        ),
+      /":status":504/,
+    ],
+  ])("is answered as DEADLINE_EXCEEDED over %s", async (_wire, send, expected) => {
+    const { first } = await holdUp();
+    const before = await written();
+    const requestId = freshRequestId();
+    let answer: ReturnType<typeof send> | undefined;
+    const call = await nextArrival(() => {
+      answer = send(requestId);
+    });
+    await until(() => call.aborted !== undefined);
+    store.release();
+    await first;
+    expect(JSON.stringify(await answer)).toMatch(expected);
+    await untilRefused("DEADLINE_PASSED");
+    expect(await written()).toEqual(before);
+    await anythingElse(clients, run.sessionId)(requestId);
+  });
+});
