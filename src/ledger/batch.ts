@@ -15,6 +15,7 @@ import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { openPayload } from "./event-codec.js";
+import { highWaterFloor } from "./load-session.js";
 import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
 import { mutationDigest, type Creation, type Mutation, type SessionMutation } from "./mutation.js";
 import { Provisional } from "./provisional.js";
@@ -84,10 +85,12 @@ export class Batch {
     const draft = new Draft(sessionId, undefined, this.#facts(caller, NOTHING_FOUND));
     const decided = createSession(draft, mutation.request);
     if (isRefusal(decided)) return decided;
+    const highWater = highWaterFloor(this.#options.store);
+    const state = { ...evolve(undefined, decided.events), highWater };
     const creation: CreationRow = { tenant, subject, requestId, digest, sessionId };
     return this.#write(
       { ...this.#writeContext(caller), session: { tenant, sessionId }, before: undefined },
-      { ...decided, state: evolve(undefined, decided.events), replies: [decided.reply] },
+      { ...decided, state, replies: [decided.reply] },
       { creation },
     );
   }

@@ -120,9 +120,14 @@ function checkedEvent(sessionId: string, chainBefore: Uint8Array, event: EventRo
   return { kind, revision, record, pairing: undefined };
 }
 
+/** The revision below which nothing is published in a log of this generation. */
+export function highWaterFloor(store: Store): bigint {
+  return store.generation * REVISIONS_PER_GENERATION;
+}
+
 /** The high-water is the highest of what snapshot and tail, the head, and the generation prove. */
 function reconcile(store: Store, row: SessionRow, state: SessionState): SessionState {
-  const floor = store.generation * REVISIONS_PER_GENERATION;
+  const floor = highWaterFloor(store);
   const folded = state.highWater > floor ? state.highWater : floor;
   const stated = row.head.highWater > floor ? row.head.highWater : floor;
   if (folded !== stated) {

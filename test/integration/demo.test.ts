@@ -1,3 +1,5 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -39,6 +41,22 @@ describe("the demo", () => {
   test("ends well and leaves nothing behind", async () => {
     expect(result).toMatchObject({ code: 0, stderr: "" });
     expect(await readdir(folder)).toEqual([]);
+  });
+
+  test("leaves nothing behind if its reader goes away, or if it is interrupted", async () => {
+    const env = { ...process.env, TMPDIR: folder };
+    for (const leave of [
+      (demo: ChildProcess) => demo.stdout?.destroy(),
+      (demo: ChildProcess) => demo.kill("SIGINT"),
+      (demo: ChildProcess) => demo.kill("SIGTERM"),
+    ]) {
+      const demo = spawn(process.execPath, [DEMO], { env, stdio: ["ignore", "pipe", "inherit"] });
+      await once(demo.stdout, "data");
+      const ended = once(demo, "exit");
+      leave(demo);
+      await ended;
+      expect(await readdir(folder)).toEqual([]);
+    }
   });
 
   test("writes plain text in short lines if it is not shown on a terminal", () => {

@@ -1,5 +1,5 @@
+import { createHash } from "node:crypto";
 import BetterSqlite from "better-sqlite3";
-import { CHAIN_START, chainAfter } from "../../src/domain/chain.js";
 
 interface ChainRow {
   readonly session_id: string;
@@ -18,10 +18,11 @@ const READ_CHAIN = `
     commitment, private_commitment, e.chain
   FROM events e JOIN sessions s USING (session)
   WHERE session_id = ? ORDER BY e.sequence`;
+const CHAIN_START = Buffer.alloc(32);
 
 /**
  * The chain values of a session in a database that nobody has open, by sequence, each computed anew
- * from the columns that it covers. Throws if a stored one differs.
+ * as docs/storage.md says. Throws if a stored one differs.
  */
 export function recomputedChain(path: string, sessionId: string): Map<bigint, string> {
   const database = new BetterSqlite(path, { readonly: true });
@@ -40,15 +41,28 @@ export function recomputedChain(path: string, sessionId: string): Map<bigint, st
   }
 }
 
-function chainOf(before: Uint8Array, row: ChainRow): Uint8Array {
-  return chainAfter(before, {
-    sessionId: row.session_id,
-    sequence: row.sequence,
-    position: row.position,
-    revision: row.revision ?? undefined,
-    kind: row.kind,
-    timeMs: Number(row.time_ms),
-    commitment: row.commitment,
-    privateCommitment: row.private_commitment ?? undefined,
-  });
+function chainOf(before: Buffer, row: ChainRow): Buffer {
+  const hash = createHash("sha256");
+  const fields = [
+    before,
+    Buffer.from(row.session_id),
+    ...[row.sequence, row.position, row.revision].map(bytesOf),
+    Buffer.from(row.kind),
+    bytesOf(row.time_ms),
+    row.commitment,
+    row.private_commitment ?? Buffer.alloc(0),
+  ];
+  for (const field of fields) {
+    const length = Buffer.alloc(4);
+    length.writeUInt32BE(field.length);
+    hash.update(length).update(field);
+  }
+  return hash.digest();
+}
+
+function bytesOf(number: bigint | null): Buffer {
+  if (number === null) return Buffer.alloc(0);
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigUInt64BE(number);
+  return bytes;
 }

@@ -39,6 +39,17 @@ export function commandHandler<Case extends CommandCase>(
   };
 }
 
+/** A field of a command by its path in the Apply that held the command: rules name it from the command on. */
+export function withFieldOfApply(refusal: Refusal, { commands }: ApplyRequest): Refusal {
+  const { command: position, field } = refusal.metadata;
+  const name = commands[Number(position)]?.command.case;
+  if (position === undefined || field === undefined || name === undefined) return refusal;
+  const snakeCase = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const path = field.replace(/^command\b/, `commands[${position}].${snakeCase}`);
+  const message = refusal.message.replace(field, path);
+  return { ...refusal, message, metadata: { ...refusal.metadata, field: path } };
+}
+
 /** Which command of several was refused is told of an Apply only. */
 function withoutPosition(refusal: Refusal): Refusal {
   const { command: _position, ...metadata } = refusal.metadata;

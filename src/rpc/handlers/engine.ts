@@ -11,7 +11,7 @@ import { isRefusal } from "../../domain/refusal.js";
 import type { Ledger } from "../../ledger/ledger.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
-import { commandHandler } from "./command.js";
+import { commandHandler, withFieldOfApply } from "./command.js";
 
 export function runHandlers(ledger: Ledger): Implementation<typeof RunService> {
   return {
@@ -26,7 +26,7 @@ export function runHandlers(ledger: Ledger): Implementation<typeof RunService> {
     async apply(context, request) {
       const mutation = { kind: "apply", request } as const;
       const replies = await ledger.submit(callerOf(context), mutation, context);
-      if (isRefusal(replies)) return replies;
+      if (isRefusal(replies)) return withFieldOfApply(replies, request);
       const results = request.commands.map(({ command }, index) =>
         commandResult(command.case, replies[index] ?? []),
       );

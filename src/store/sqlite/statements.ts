@@ -65,8 +65,8 @@ WHERE session = ? AND request_id = ?`,
 WHERE tenant = ? AND subject = ? AND request_id = ?`,
 } as const;
 
-/** What encloses reads that are made together. */
-const READ_TRANSACTION_SQL = { begin: "BEGIN DEFERRED", end: "COMMIT" } as const;
+/** What encloses reads that are made together. A rollback ends them as well as a commit, and cannot be refused. */
+const READ_TRANSACTION_SQL = { begin: "BEGIN DEFERRED", end: "ROLLBACK" } as const;
 
 /** Every statement that writes, by name. */
 export const WRITE_SQL = {

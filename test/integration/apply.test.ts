@@ -1,0 +1,110 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import { MessageRole, StartGate } from "../../gen/toolmark/v1/run_pb.js";
+import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
+import { refused } from "../support/refused.js";
+import { startTestService, type Clients, type TestService } from "../support/service.js";
+
+const data = (text: string) => ({ data: new TextEncoder().encode(text) });
+
+let service: TestService;
+let clients: Clients;
+let ofRun: { sessionId: string; runId: string };
+
+beforeAll(async () => {
+  service = await startTestService();
+  clients = service.clients();
+  const { session } = await clients.sessions.createSession({
+    requestId: "session",
+    kind: SessionKind.MAIN,
+  });
+  const sessionId = session?.sessionId ?? "";
+  const { run } = await clients.runs.beginRun({
+    sessionId,
+    requestId: "run",
+    startGate: StartGate.OFF,
+  });
+  ofRun = { sessionId, runId: run?.runId ?? "" };
+});
+
+afterAll(async () => {
+  await service.stop();
+});
+
+const greeting = {
+  command: {
+    case: "recordMessage" as const,
+    value: { role: MessageRole.USER, content: data("hello") },
+  },
+};
+
+describe("Apply names a refused field by its path in the request", () => {
+  const wrongDigest = { ...data("x"), sha256: new Uint8Array(32) };
+  const wrongs = [
+    [
+      "a digest of other bytes",
+      { case: "recordMessage" as const, value: { role: MessageRole.USER, content: wrongDigest } },
+      "commands[1].record_message.content.sha256",
+    ],
+    [
+      "an unknown body",
+      {
+        case: "recordMessage" as const,
+        value: { role: MessageRole.USER, content: { bodyRef: "body_none" } },
+      },
+      "commands[1].record_message.content",
+    ],
+    [
+      "another origin",
+      {
+        case: "publishHook" as const,
+        value: {
+          origin: { sessionId: "ses_other" },
+          phase: "session_start",
+          decision: HookDecision.INFO,
+        },
+      },
+      "commands[1].publish_hook.origin",
+    ],
+  ] as const;
+
+  test.each(wrongs)("%s", async (_what, command, field) => {
+    const before = await clients.sessions.getSession({ sessionId: ofRun.sessionId });
+    const commands = [greeting, { command }];
+    const refusal = await refused(clients.runs.apply({ ...ofRun, requestId: "wrong", commands }));
+    expect(refusal.metadata).toMatchObject({ field, command: "1" });
+    expect(refusal.message).toContain(field);
+    const after = await clients.sessions.getSession({ sessionId: ofRun.sessionId });
+    expect(after).toEqual(before);
+  });
+
+  test("and a unary command by its own", async () => {
+    const command = { role: MessageRole.USER, content: wrongDigest };
+    const call = clients.evidence.recordMessage({ ...ofRun, requestId: "wrong", command });
+    const { metadata } = await refused(call);
+    expect(metadata["field"]).toBe("command.content.sha256");
+    expect(metadata).not.toHaveProperty("command");
+  });
+});
+
+test("a stored body can be referred to instead of being sent again", async () => {
+  const { results } = await clients.runs.apply({
+    ...ofRun,
+    requestId: "first",
+    commands: [greeting],
+  });
+  const result = results[0]?.result;
+  const bodyRef =
+    result?.case === "recordMessage" ? (result.value.message?.content?.bodyRef ?? "") : "";
+  const again = { role: MessageRole.ASSISTANT, content: { bodyRef } };
+  const reply = await clients.evidence.recordMessage({
+    ...ofRun,
+    requestId: "again",
+    command: again,
+  });
+  expect(reply.message?.content).toMatchObject({ bodyRef, sizeBytes: 5n });
+  const read: number[] = [];
+  const parts = clients.history.readBody({ sessionId: ofRun.sessionId, bodyRef });
+  for await (const { chunk } of parts) read.push(...chunk);
+  expect(new TextDecoder().decode(new Uint8Array(read))).toBe("hello");
+});
