@@ -60,7 +60,7 @@ export class Stage {
   close(): void {
     this.#connection?.abort();
     this.#server?.kill("SIGKILL");
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.#folder, { recursive: true, force: true, maxRetries: 5 });
   }
 
   #arguments(readyFile: string): string[] {

@@ -28,7 +28,7 @@ export function recomputedChain(path: string, sessionId: string): Map<bigint, st
   const database = new BetterSqlite(path, { readonly: true });
   try {
     const rows = database.prepare<[string], ChainRow>(READ_CHAIN).safeIntegers().all(sessionId);
-    let chain = CHAIN_START;
+    let chain: Buffer = CHAIN_START;
     return new Map(
       rows.map((row) => {
         chain = chainOf(chain, row);
