@@ -68,8 +68,9 @@ function checkAcknowledged(machine: LedgerMachine, events: readonly Event[]): vo
   }
   const replied = machine.sent.flatMap(({ reply }) => reply.flat().map(keyOf));
   for (const key of replied) {
-    if (written.get(key) !== 1)
-      {throw new Error(`an acknowledged record is there ${written.get(key) ?? 0} times`);}
+    if (written.get(key) !== 1) {
+      throw new Error(`an acknowledged record is there ${written.get(key) ?? 0} times`);
+    }
   }
 }
 

@@ -87,8 +87,9 @@ function checkContradictions(law: Law, runs: { numRuns: number; seed: number }):
           if (item.kind === "origin") {
             return hook({ revision: item.revision, text: "x", origin: "ses_b" });
           }
-          if (item.kind === "call")
-            {return hook({ revision: item.revision, text: "x", call: "tc_b" });}
+          if (item.kind === "call") {
+            return hook({ revision: item.revision, text: "x", call: "tc_b" });
+          }
           return hook({ revision: item.kind === "payload" ? revision : undefined, text: "other" });
         });
         const after = read(law, [...updates, ...contradictions]);

@@ -68,7 +68,9 @@ function endOfValue(text: string, start: number, visit: Visit): number {
   return endOfLiteral(text, start);
 }
 
-/** The span of the value at a path, or nothing if there is none. Of repeated keys the last counts, as for JSON.parse. */
+/**
+ * The span of the value at a path, or nothing if there is none. Of repeated keys the last counts, as for JSON.parse.
+ */
 export function jsonSpan(text: string, path: JsonPath): Span | undefined {
   const root = skipWhitespace(text, 0);
   let span: Span | undefined = { start: root, end: endOfValue(text, root, () => undefined) };

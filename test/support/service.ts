@@ -14,6 +14,7 @@ import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { Store } from "../../src/ledger/store-port.js";
+import type { Authenticate } from "../../src/rpc/authenticate.js";
 import { readConfig, type Config } from "../../src/server/config.js";
 import { createLog } from "../../src/server/log.js";
 import { openStore, startService } from "../../src/server/service.js";
@@ -29,6 +30,8 @@ export interface TestService {
   /** Everything that was logged so far, one JSON object a line. */
   logged(): string;
   clients(wire?: Wire): Clients;
+  /** Shuts the service down and leaves its clients as they are. */
+  drain(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -49,12 +52,15 @@ export interface TestServiceOptions {
   /** Puts something between the service and its store. */
   readonly wrapStore?: (store: Store) => Store;
   readonly nowMs?: () => number;
+  /** Tells who calls. Default: the loopback principal, whoever it is. */
+  readonly authenticate?: Authenticate;
 }
 
 /** Starts the real service in this process on free ports. Everything is logged, to be looked through. */
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
   const flags = ["--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"];
-  const { store = "memory:", wrapStore = (inner: Store): Store => inner, nowMs } = options;
+  const { store = "memory:", wrapStore = (inner: Store): Store => inner } = options;
+  const { nowMs, authenticate } = options;
   const outcome = readConfig([...flags, "--store", store, ...(options.flags ?? [])], {});
   if (outcome.kind !== "config") throw new Error(outcome.text);
   const { config } = outcome;
@@ -74,6 +80,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     },
     openStore: async (location) => wrapStore(await openStore(location)),
     ...(nowMs === undefined ? {} : { nowMs }),
+    ...(authenticate === undefined ? {} : { authenticate }),
   });
   const { grpcAddress, httpAddress } = service;
   const connections: Http2SessionManager[] = [];
@@ -83,6 +90,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     config,
     logged: () => lines.join(""),
     clients: (wire = "grpc") => clientsOf(transportOf(wire, grpcAddress, httpAddress, connections)),
+    drain: () => service.drain(),
     stop: async () => {
       for (const connection of connections) connection.abort();
       await service.drain();
