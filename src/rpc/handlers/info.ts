@@ -31,6 +31,7 @@ export function infoHandlers({
     openAsksPerSession: limits.openAsksPerSession,
     streamsPerConnection: limits.streamsPerConnection,
     pageSize: limits.pageSize,
+    commandsPerApply: limits.commandsPerApply,
   });
   return {
     getServerInfo: () =>
