@@ -8,6 +8,7 @@ export const EventKind = {
   messageRecorded: "MESSAGE_RECORDED",
   toolCallAccepted: "TOOL_CALL_ACCEPTED",
   toolCallAmended: "TOOL_CALL_AMENDED",
+  startGateLifted: "START_GATE_LIFTED",
   toolCallStarted: "TOOL_CALL_STARTED",
   resultRecorded: "RESULT_RECORDED",
   lateResultRecorded: "LATE_RESULT_RECORDED",

@@ -11,6 +11,7 @@ export const ID_PREFIX = {
   ask: "ask",
   receipt: "rcp",
   authorization: "aut",
+  store: "sto",
 } as const;
 export type IdKind = keyof typeof ID_PREFIX;
 

@@ -1,4 +1,4 @@
-/** Limits of one server. Sizes in bytes. Published by GetServerInfo, configurable, checked nowhere else. */
+/** Limits of one server. Sizes in bytes. Configurable, and published by GetServerInfo. */
 export interface Limits {
   readonly messageBytes: number;
   readonly outgoingMessageBytes: number;
@@ -6,6 +6,8 @@ export interface Limits {
   readonly bodyBytes: number;
   readonly callsPerTurn: number;
   readonly commandsPerApply: number;
+  /** Calls of one session without a result; bounds what a run's end writes and what loading reads. */
+  readonly openCallsPerSession: number;
   readonly openAsksPerSession: number;
   readonly streamsPerConnection: number;
   readonly pageSize: number;
@@ -21,6 +23,7 @@ export const DEFAULT_LIMITS: Limits = {
   bodyBytes: 64 * MIB,
   callsPerTurn: 256,
   commandsPerApply: 256,
+  openCallsPerSession: 4096,
   openAsksPerSession: 100,
   streamsPerConnection: 100,
   pageSize: 500,

@@ -39,8 +39,7 @@ export interface DraftEvent {
   readonly pairing: ProviderPairing | undefined;
 }
 
-/** The state as a message, for snapshots and for comparing states. */
-export function storedState(state: SessionState): StoredSessionState {
+function storedState(state: SessionState): StoredSessionState {
   return create(SessionStateSchema, {
     session: state.session,
     ...(state.activeRun === undefined ? {} : { activeRun: state.activeRun }),
@@ -52,6 +51,7 @@ export function storedState(state: SessionState): StoredSessionState {
   });
 }
 
+/** The state as the bytes of a snapshot. */
 export function encodeState(state: SessionState): Uint8Array {
   return toBinary(SessionStateSchema, storedState(state));
 }

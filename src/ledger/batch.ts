@@ -14,11 +14,12 @@ import type { MintId } from "../domain/identity.js";
 import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
-import { openPayload } from "./event-codec.js";
+import { openPayload, openRecord } from "./event-codec.js";
 import { highWaterFloor } from "./load-session.js";
 import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
 import { mutationDigest, type Creation, type Mutation, type SessionMutation } from "./mutation.js";
 import { Provisional } from "./provisional.js";
+import { refuseLargeReply } from "./reply-size.js";
 import type { CreationRow, RequestRow, SessionRef, Store } from "./store-port.js";
 import { writeOf, type WriteContext } from "./write-of.js";
 
@@ -116,9 +117,12 @@ export class Batch {
     if (loaded.kind === "read-only") return refuseReadOnly();
 
     const facts = await this.#factsFor(caller, loaded, mutation);
+    if (isRefusal(facts)) return facts;
     if (waiting.aborted !== undefined) return waiting.aborted;
     const decision = refuseClosed(loaded.state) ?? decideOn(loaded.state, mutation, facts);
     if (isRefusal(decision)) return decision;
+    const tooLarge = refuseLargeReply(mutation, decision, this.#options.limits);
+    if (tooLarge !== undefined) return tooLarge;
     return this.#write({ ...this.#writeContext(caller), session, before: loaded }, decision, {
       requestId,
       digest,
@@ -138,15 +142,20 @@ export class Batch {
     return this.provisional.sessions.get(sessionKey(session)) ?? (await this.#load(session));
   }
 
-  async #factsFor(caller: Caller, live: LiveSession, mutation: SessionMutation): Promise<Facts> {
+  async #factsFor(
+    caller: Caller,
+    live: LiveSession,
+    mutation: SessionMutation,
+  ): Promise<Facts | Refusal> {
     if (mutation.kind !== "apply") return this.#facts(caller, NOTHING_FOUND);
     const { runId, commands } = mutation.request;
     const references = referencesOf(runId, commands);
-    return this.#facts(caller, await this.#lookUp(live, references));
+    const found = await this.#lookUp(live, references);
+    return isRefusal(found) ? found : this.#facts(caller, found);
   }
 
   /** Finds what commands name and the state does not hold: in the batch's own writes, else in the store. */
-  async #lookUp(live: LiveSession, references: References): Promise<Found> {
+  async #lookUp(live: LiveSession, references: References): Promise<Found | Refusal> {
     const { row, state } = live;
     const written = this.provisional.writtenTo(row);
     const records: Found["records"] = new Map();
@@ -154,6 +163,7 @@ export class Batch {
     for (const id of references.recordIds) {
       if (id === state.activeRun?.runId || state.openCalls.has(id)) continue;
       const record = written.records.get(id) ?? (await this.#storedRecord(row, id));
+      if (isRefusal(record)) return record;
       if (record !== undefined) records.set(id, record);
     }
     for (const ref of references.bodyRefs) {
@@ -166,12 +176,11 @@ export class Batch {
   async #storedRecord(
     session: SessionRef,
     recordId: string,
-  ): Promise<EventRecord["record"] | undefined> {
+  ): Promise<EventRecord["record"] | undefined | Refusal> {
     const found = await this.#options.store.findRecord(session, recordId);
     if (found === undefined) return undefined;
-    const payload = openPayload(found.event);
-    if (isRefusal(payload)) throw new Error(payload.message);
-    return payload.record?.record;
+    const opened = openRecord(found);
+    return isRefusal(opened) ? opened : opened.record;
   }
 
   async #recordsOf(

@@ -8,11 +8,12 @@ import type { Actor } from "../../gen/toolmark/v1/origin_pb.js";
 import { equalBytes } from "../domain/bytes.js";
 import { chainAfter, commit } from "../domain/chain.js";
 import { recordIdOf, toolCallIdOf } from "../domain/record-id.js";
-import { refuse, type Refusal } from "../domain/refusal.js";
+import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { DraftEvent } from "../domain/session-state.js";
 import {
   RecordFamily,
   type EventRow,
+  type IndexedRecord,
   type NewEvent,
   type PairingRow,
   type RecordKey,
@@ -132,6 +133,19 @@ export function refuseDamaged(sequence: bigint): Refusal {
 export function openPayload(row: EventRow): EventPayload | Refusal {
   if (row.payload === undefined || !isIntact(row)) return refuseDamaged(row.sequence);
   return fromBinary(EventPayloadSchema, row.payload);
+}
+
+/** The record that the index names, checked to be that record. */
+export function openRecord(indexed: IndexedRecord): EventRecord | Refusal {
+  const { event, lastSequence, recordId } = indexed;
+  if (event === undefined) return refuseDamaged(lastSequence);
+  const payload = openPayload(event);
+  if (isRefusal(payload)) return payload;
+  const { record } = payload;
+  if (record === undefined || recordIdOf(record.record) !== recordId) {
+    return refuseDamaged(lastSequence);
+  }
+  return record;
 }
 
 /** A row as the public event, from columns and checked payload. */

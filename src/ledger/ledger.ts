@@ -1,5 +1,5 @@
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
-import { InvariantError } from "../domain/invariant.js";
+import { invariant, InvariantError } from "../domain/invariant.js";
 import type { Caller } from "../domain/principal.js";
 import { refuse, type Refusal } from "../domain/refusal.js";
 import { Batch, type LedgerOptions, type Replies, type Waiting } from "./batch.js";
@@ -21,6 +21,13 @@ const QUEUE_COMMANDS_MAX = 10_000;
 const BATCH_COMMANDS_MAX = 256;
 /** Most sessions whose write-side state is kept; the least recently written are loaded again. */
 const CACHED_SESSIONS_MAX = 10_000;
+
+/** Is told what an operator must know. */
+export interface LedgerObserver {
+  sessionDamaged(warning: LoadWarning): void;
+  /** A commit that the store refused or could not carry out. Its cause holds text of the database. */
+  commitFailed(result: Exclude<CommitResult, { outcome: "committed" }>): void;
+}
 
 interface Pending {
   readonly caller: Caller;
@@ -45,16 +52,16 @@ interface Answered {
  */
 export class Ledger {
   readonly #options: LedgerOptions;
-  readonly #warn: (warning: LoadWarning) => void;
+  readonly #observer: LedgerObserver;
   readonly #sessions = new Map<string, LoadedSession>();
   readonly #queue: Pending[] = [];
   #position: bigint | undefined;
   #working: Promise<void> | undefined;
   #closing = false;
 
-  constructor(options: LedgerOptions, warn: (warning: LoadWarning) => void) {
+  constructor(options: LedgerOptions, observer: LedgerObserver) {
     this.#options = options;
-    this.#warn = warn;
+    this.#observer = observer;
   }
 
   /**
@@ -79,8 +86,10 @@ export class Ledger {
       const result = await this.#options.store.commit(
         writes.slice(start, start + BATCH_COMMANDS_MAX),
       );
+      if (result.outcome === "committed") continue;
       // A snapshot only saves time at the next load, so one that cannot be written is no fault of the shutdown.
-      if (result.outcome !== "committed") return;
+      this.#observer.commitFailed(result);
+      return;
     }
   }
 
@@ -135,6 +144,7 @@ export class Ledger {
       settle(answers);
       return [];
     }
+    this.#observer.commitFailed(result);
     if (result.outcome === "command_failed") return withoutFailed(answers, result);
     this.#position = undefined;
     for (const key of sessions.keys()) this.#sessions.delete(key);
@@ -149,7 +159,9 @@ export class Ledger {
     if (known !== undefined) return known;
     const row = await this.#options.store.findSession(session);
     if (row === undefined) return undefined;
-    const loaded = await loadSession(this.#options.store, row, this.#warn);
+    const loaded = await loadSession(this.#options.store, row, (warning) => {
+      this.#observer.sessionDamaged(warning);
+    });
     this.#remember(key, loaded);
     return loaded;
   }
@@ -203,6 +215,7 @@ function withoutFailed(
     if (writeIndex === failed.index) pending.reject(failed.cause);
     else rest.push(pending);
   }
+  invariant(rest.length < answers.length, "a failed write belongs to a command of its batch");
   return rest;
 }
 
@@ -243,7 +256,7 @@ function refuseCommit(reason: "full" | "busy" | "other"): Refusal {
     case "full":
       return refuse(ErrorReason.STORE_FULL, "the store is full");
     case "busy":
-      return refuseBusy();
+      return refuse(ErrorReason.STORE_BUSY, "the store is busy");
     case "other":
       return refuse(ErrorReason.COMMIT_UNCERTAIN, "the commit failed or its outcome is unknown");
   }

@@ -4,12 +4,13 @@ import { EventRecordSchema } from "../../gen/toolmark/v1/event_pb.js";
 import { equalBytes } from "../domain/bytes.js";
 import { CHAIN_START, commit } from "../domain/chain.js";
 import { evolve } from "../domain/evolve.js";
+import { InvariantError } from "../domain/invariant.js";
 import { isRefusal } from "../domain/refusal.js";
 import type { DraftEvent, OpenCall, SessionState } from "../domain/session-state.js";
 import { followsChain, openPayload } from "./event-codec.js";
 import type { LoadedSession } from "./live-session.js";
 import { openSnapshot, restoreState } from "./snapshot.js";
-import type { EventRow, SessionRow, SnapshotRow, Store } from "./store-port.js";
+import type { EventRow, PairingRow, SessionRow, SnapshotRow, Store } from "./store-port.js";
 
 /** Something about a stored session that an operator must know. */
 export interface LoadWarning {
@@ -26,7 +27,6 @@ interface Base {
 }
 
 const BEGINNING: Base = { state: undefined, sequence: 0n, chain: CHAIN_START };
-const NO_COMMITMENT = new Uint8Array(0);
 const PAGE_EVENTS = 500;
 const PAGE_BYTES = 8 * 1024 * 1024;
 /** Revisions of a log generation start above those that an earlier generation can have published. */
@@ -101,13 +101,23 @@ async function replayTail(store: Store, row: SessionRow, base: Base): Promise<Se
       events.push(checkedEvent(row.sessionId, chain, event));
       ({ sequence, chain } = event);
     }
-    state = evolve(state, events);
+    state = folded(state, events);
   }
   if (sequence < row.head.sequence) throw new Unproven(`event ${sequence + 1n} is missing`);
   if (state === undefined || sequence > row.head.sequence || !equalBytes(chain, row.head.chain)) {
     throw new Unproven("the head does not end the chain");
   }
   return state;
+}
+
+/** Rows that contradict the rules are damage of this session, no fault of the program. */
+function folded(state: SessionState | undefined, events: readonly DraftEvent[]): SessionState {
+  try {
+    return evolve(state, events);
+  } catch (error) {
+    if (!(error instanceof InvariantError)) throw error;
+    throw new Unproven(`the events contradict each other: ${error.message}`);
+  }
 }
 
 function checkedEvent(sessionId: string, chainBefore: Uint8Array, event: EventRow): DraftEvent {
@@ -128,32 +138,41 @@ export function highWaterFloor(store: Store): bigint {
 /** The high-water is the highest of what snapshot and tail, the head, and the generation prove. */
 function reconcile(store: Store, row: SessionRow, state: SessionState): SessionState {
   const floor = highWaterFloor(store);
-  const folded = state.highWater > floor ? state.highWater : floor;
+  const proven = state.highWater > floor ? state.highWater : floor;
   const stated = row.head.highWater > floor ? row.head.highWater : floor;
-  if (folded !== stated) {
+  if (proven !== stated) {
     throw new Unproven("the head's high-water is not that of the events");
   }
-  return { ...state, highWater: folded };
+  return { ...state, highWater: proven };
 }
 
+/** Restores the provider ids of open calls, each proven by the private commitment of the call's first event. */
 async function addProviderIds(
   store: Store,
   row: SessionRow,
   state: SessionState,
 ): Promise<SessionState> {
   if (state.openCalls.size === 0) return state;
-  const openCalls = new Map<string, OpenCall>(state.openCalls);
-  for (const pairing of await store.readPairings(row, [...openCalls.keys()])) {
-    const open = openCalls.get(pairing.toolCallId);
-    const event = await store.readEvent(row, pairing.sequence);
-    const { salt, pairing: bytes } = pairing;
-    if (salt === undefined || bytes === undefined) continue;
-    const committed = event?.privateCommitment ?? NO_COMMITMENT;
-    if (open === undefined || !equalBytes(commit(salt, bytes), committed)) {
-      throw new Unproven(`the provider pairing of event ${pairing.sequence} is damaged`);
-    }
-    const { providerCallId = "" } = fromBinary(ProviderPairingSchema, bytes);
-    openCalls.set(pairing.toolCallId, { ...open, providerCallId });
+  const pairings = new Map<string, PairingRow>();
+  for (const pairing of await store.readPairings(row, [...state.openCalls.keys()])) {
+    pairings.set(pairing.toolCallId, pairing);
+  }
+  const openCalls = new Map<string, OpenCall>();
+  for (const [id, open] of state.openCalls) {
+    const first = (await store.findRecord(row, id))?.firstSequence;
+    const event = first === undefined ? undefined : await store.readEvent(row, first);
+    if (event === undefined) throw new Unproven(`the first event of call ${id} is missing`);
+    openCalls.set(id, { ...open, providerCallId: providerIdOf(event, pairings.get(id)) });
   }
   return { ...state, openCalls };
+}
+
+function providerIdOf(event: EventRow, pairing: PairingRow | undefined): string {
+  const committed = event.privateCommitment;
+  if (committed === undefined) return "";
+  const { salt, pairing: bytes } = pairing ?? {};
+  if (salt === undefined || bytes === undefined || !equalBytes(commit(salt, bytes), committed)) {
+    throw new Unproven(`the provider pairing of event ${event.sequence} is damaged`);
+  }
+  return fromBinary(ProviderPairingSchema, bytes).providerCallId ?? "";
 }

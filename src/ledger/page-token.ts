@@ -6,6 +6,8 @@ import { refuse, type Refusal } from "../domain/refusal.js";
 import { digestOf } from "../domain/sha256.js";
 
 const QUERY_DIGEST_BYTES = 8;
+/** Stores count in signed 64-bit numbers. */
+const PLACE_MAX = 2n ** 63n - 1n;
 
 function queryDigest(query: readonly string[]): Uint8Array {
   return digestOf(query).subarray(0, QUERY_DIGEST_BYTES);
@@ -31,7 +33,8 @@ function decode(pageToken: string, digest: Uint8Array): bigint | undefined {
   if (bytes.toString("base64url") !== pageToken) return undefined;
   try {
     const token = fromBinary(PageTokenSchema, bytes);
-    return equalBytes(token.queryDigest, digest) ? token.after : undefined;
+    const isOfQuery = equalBytes(token.queryDigest, digest);
+    return isOfQuery && token.after <= PLACE_MAX ? token.after : undefined;
   } catch (error) {
     if (error instanceof Error) return undefined;
     throw error;

@@ -1,5 +1,6 @@
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { AnyRecord, KnownBody } from "../domain/decide/draft.js";
+import { invariant } from "../domain/invariant.js";
 import { recordIdOf } from "../domain/record-id.js";
 import { sessionKey, type LoadedSession } from "./live-session.js";
 import type { CommandWrite, CreationRow, RequestRow, SessionRef } from "./store-port.js";
@@ -40,7 +41,7 @@ export class Provisional {
     this.#written.set(key, written);
     for (const [index, { row }] of write.events.entries()) {
       const record = records[index];
-      if (record === undefined) continue;
+      invariant(record !== undefined, "each event of a write has its record");
       written.events.set(row.sequence, record);
       const id = recordIdOf(record.record);
       if (id !== undefined) written.records.set(id, record.record);

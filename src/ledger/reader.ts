@@ -15,7 +15,7 @@ import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { refuseUnknownSession } from "./batch.js";
 import { BodyReader, type BodyChunk, type BodyRange } from "./body-reader.js";
-import { eventOf, openPayload, refuseDamaged } from "./event-codec.js";
+import { eventOf, openPayload, openRecord, refuseDamaged } from "./event-codec.js";
 import { PageBuilder, type Page } from "./page.js";
 import { pageTokenOf, placeOf } from "./page-token.js";
 import {
@@ -75,8 +75,9 @@ export class Reader {
     });
     let taken = 0;
     for (const row of rows) {
-      const session = await this.#sessionOf(row);
-      if (isRefusal(session)) return session;
+      const whole = await this.#sessionOf(row);
+      // One damaged session must not hide those listed after it.
+      const session = isRefusal(whole) ? withHead(bareSession(row), row) : whole;
       const sizeBytes = toBinary(SessionSchema, session).length;
       if (!builder.take(session, row.createPosition, sizeBytes)) break;
       taken += 1;
@@ -193,21 +194,14 @@ export class Reader {
   }
 
   async #sessionOf(row: SessionRow): Promise<Session | Refusal> {
-    const { head, sessionId } = row;
+    const { head } = row;
     const event = await this.#store.readEvent(row, head.sessionSequence);
     if (event === undefined) return refuseDamaged(head.sessionSequence);
     const payload = openPayload(event);
     if (isRefusal(payload)) return payload;
     const record = payload.record?.record;
     if (record?.case !== "session") return refuseDamaged(head.sessionSequence);
-    const { position, sequence, chain } = head;
-    return create(SessionSchema, {
-      ...record.value,
-      ...(head.activeRunId === undefined ? {} : { activeRunId: head.activeRunId }),
-      highWater: head.highWater,
-      updateTime: timestampFromMs(head.updateTimeMs),
-      checkpoint: create(CheckpointSchema, { sessionId, position, sequence, chain }),
-    });
+    return withHead(record.value, row);
   }
 
   async #record(
@@ -216,8 +210,8 @@ export class Reader {
   ): Promise<EventRecord["record"] | undefined | Refusal> {
     const found = await this.#store.findRecord(row, recordId);
     if (found === undefined) return undefined;
-    const payload = openPayload(found.event);
-    return isRefusal(payload) ? payload : payload.record?.record;
+    const opened = openRecord(found);
+    return isRefusal(opened) ? opened : opened.record;
   }
 
   async #listRecords<Item>(
@@ -252,13 +246,28 @@ interface SizedItem<Item> {
 }
 
 async function sizedItem<Item>(
-  { event }: IndexedRecord,
+  indexed: IndexedRecord,
   itemOf: (record: EventRecord) => Promise<SizedItem<Item> | Refusal | undefined>,
 ): Promise<SizedItem<Item> | Refusal> {
-  const payload = openPayload(event);
-  if (isRefusal(payload)) return payload;
-  const item = payload.record === undefined ? undefined : await itemOf(payload.record);
-  return item ?? refuseDamaged(event.sequence);
+  const record = openRecord(indexed);
+  if (isRefusal(record)) return record;
+  return (await itemOf(record)) ?? refuseDamaged(indexed.lastSequence);
+}
+
+/** What is known of a session without its record. */
+function bareSession({ sessionId, ownerSubject, state }: SessionRow): Session {
+  return create(SessionSchema, { sessionId, ownerSubject, state });
+}
+
+function withHead(session: Session, { sessionId, head }: SessionRow): Session {
+  const { position, sequence, chain, activeRunId } = head;
+  return create(SessionSchema, {
+    ...session,
+    ...(activeRunId === undefined ? {} : { activeRunId }),
+    highWater: head.highWater,
+    updateTime: timestampFromMs(head.updateTimeMs),
+    checkpoint: create(CheckpointSchema, { sessionId, position, sequence, chain }),
+  });
 }
 
 function sessionQuery(

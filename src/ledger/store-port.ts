@@ -76,7 +76,9 @@ export interface NewEvent {
 export interface IndexedRecord extends RecordKey {
   /** Sequence of the record's first event; the order of listing. */
   readonly firstSequence: bigint;
-  readonly event: EventRow;
+  readonly lastSequence: bigint;
+  /** Absent if the row that the index names is missing: damage, to be told as such. */
+  readonly event: EventRow | undefined;
 }
 
 /** A body, stored once per session. */

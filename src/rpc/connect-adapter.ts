@@ -1,11 +1,9 @@
-import type { DescService } from "@bufbuild/protobuf";
 import {
   Code,
   ConnectError,
   createConnectRouter,
   createContextValues,
   type ConnectRouter,
-  type ServiceImpl,
 } from "@connectrpc/connect";
 import {
   compressionBrotli,
@@ -16,6 +14,7 @@ import {
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import type { Limits } from "../domain/limits.js";
 import { capTimeout } from "./cap-timeout.js";
+import { asCarried, asDeclared, CARRIED_AS_JSON, carrying } from "./connect-bytes.js";
 import { connectHandler, peerKey } from "./connect-call.js";
 import { traceOf } from "./fault-trace.js";
 import type { HttpRequest, HttpResponse } from "./http.js";
@@ -28,16 +27,6 @@ export type RpcOverHttp = (request: HttpRequest, response: HttpResponse) => bool
 /** A last resort: the limit on replies is checked on their binary form, and JSON takes more. */
 const JSON_EXPANSION_MAX = 16;
 
-/**
- * Refuses what would else be changed or dropped unseen: bytes that are not UTF-8, and fields and
- * enum values by names that are not known. connect-node hands `textDecoder` on, though the type of
- * its options does not say so.
- */
-const STRICT_JSON = {
-  ignoreUnknownFields: false,
-  textDecoder: new TextDecoder("utf-8", { fatal: true }),
-};
-
 /** Serves every method over Connect and gRPC-Web. Native gRPC has a listener of its own. */
 export function serveConnect(pipeline: Pipeline, limits: Limits, log: Log): RpcOverHttp {
   const router = createConnectRouter({
@@ -47,7 +36,7 @@ export function serveConnect(pipeline: Pipeline, limits: Limits, log: Log): RpcO
     acceptCompression: [compressionGzip, compressionBrotli],
     readMaxBytes: limits.messageBytes,
     writeMaxBytes: limits.outgoingMessageBytes * JSON_EXPANSION_MAX,
-    jsonOptions: STRICT_JSON,
+    jsonOptions: CARRIED_AS_JSON,
   });
   addServices(router, pipeline);
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
@@ -60,12 +49,10 @@ export function serveConnect(pipeline: Pipeline, limits: Limits, log: Log): RpcO
 }
 
 function addServices(router: ConnectRouter, { services, environment }: Pipeline): void {
-  for (const { desc, methods } of services) {
-    const handlers = methods.map((served) => [
-      served.method.localName,
-      connectHandler(served, environment),
-    ]);
-    router.service(desc, Object.fromEntries(handlers) as Partial<ServiceImpl<DescService>>);
+  for (const { methods } of services) {
+    for (const served of methods) {
+      router.rpc(carrying(served.method), connectHandler(served, environment) as never);
+    }
   }
 }
 
@@ -86,7 +73,8 @@ async function answer(
   try {
     const values = createContextValues().set(peerKey, peerOf(request));
     const universal = universalRequestFromNodeRequest(request, response, undefined, values);
-    await universalResponseToNodeResponse(await handler(universal), response);
+    const reply = await handler(asCarried(universal));
+    await universalResponseToNodeResponse(asDeclared(reply, universal), response);
   } catch (fault) {
     const method = `${handler.service.typeName}.${handler.method.name}`;
     const callerGone = connection.closed || ConnectError.from(fault).code === Code.Aborted;

@@ -1,21 +1,22 @@
-import type { DescMethod, Message } from "@bufbuild/protobuf";
+import { fromJsonString, toJsonString, type DescMethod, type Message } from "@bufbuild/protobuf";
 import { Code, ConnectError, createContextKey, type HandlerContext } from "@connectrpc/connect";
 import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { repliesWithStream } from "./call.js";
+import { bytesOf, carry, jsonKey, type Carried } from "./connect-bytes.js";
 import type { StatusName } from "./error-table.js";
 import { OpenCall, type CallEnvironment } from "./open-call.js";
 import type { ServedMethod } from "./pipeline.js";
-import { everyItem, singleItem, type Reply } from "./reply.js";
+import { everyItem, singleItem, type Incoming, type Reply } from "./reply.js";
 import { statusOf } from "./status.js";
 
 /** Carries the address of the caller, which connect-node does not hand on. */
 export const peerKey = createContextKey("unknown");
 
 type ConnectHandler = (
-  request: Message | AsyncIterable<Message>,
+  request: Carried | AsyncIterable<Carried>,
   context: HandlerContext,
-) => Promise<Message> | AsyncIterable<Message>;
+) => Promise<Carried> | AsyncIterable<Carried>;
 
 /**
  * A method as connect-node calls it. The only thing thrown is a refusal in the form that
@@ -26,36 +27,51 @@ export function connectHandler(served: ServedMethod, environment: CallEnvironmen
   if (repliesWithStream(method)) {
     return (request, context) => {
       const call = new ConnectCall(method, environment, context);
-      return messagesOf(call, () => run(call, request));
+      return messagesOf(call, () => run(call, incoming(request)));
     };
   }
   return (request, context) => {
     const call = new ConnectCall(method, environment, context);
-    return messageOf(call, run(call, request));
+    return messageOf(call, run(call, incoming(request)));
   };
 }
 
-async function messageOf(call: OpenCall, reply: Reply): Promise<Message> {
+function incoming(request: Carried | AsyncIterable<Carried>): Incoming {
+  return Symbol.asyncIterator in request ? eachIncoming(request) : bytesOf(request);
+}
+
+async function* eachIncoming(requests: AsyncIterable<Carried>): AsyncGenerator<Uint8Array> {
+  for await (const request of requests) yield bytesOf(request);
+}
+
+async function messageOf(call: ConnectCall, reply: Reply): Promise<Carried> {
   const item = await singleItem(reply);
   call.finish();
   if (isRefusal(item)) throw errorOf(item);
-  return item;
+  return carry(call.write(item));
 }
 
 /**
  * The call starts with the first item that is asked for: a generator that never started would never
  * end it.
  */
-async function* messagesOf(call: OpenCall, start: () => Reply): AsyncGenerator<Message> {
+async function* messagesOf(call: ConnectCall, start: () => Reply): AsyncGenerator<Carried> {
   try {
     for await (const item of everyItem(start())) {
       if (isRefusal(item)) throw errorOf(item);
-      yield item;
+      yield carry(call.write(item));
     }
   } finally {
     call.finish();
   }
 }
+
+/**
+ * Refuses what would else be changed or dropped unseen: bytes that are not UTF-8, and fields and
+ * enum values by names that are not known.
+ */
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
+const STRICT = { ignoreUnknownFields: false };
 
 class ConnectCall extends OpenCall {
   readonly #context: HandlerContext;
@@ -79,6 +95,21 @@ class ConnectCall extends OpenCall {
 
   header(name: string): string | undefined {
     return this.#context.requestHeader.get(name) ?? undefined;
+  }
+
+  override decode(bytes: Uint8Array): Message {
+    if (!this.#isJson) return super.decode(bytes);
+    return fromJsonString(this.method.input, UTF8.decode(bytes), STRICT);
+  }
+
+  /** A message in the form that the caller reads. */
+  write(message: Message): Uint8Array {
+    if (!this.#isJson) return this.encode(message);
+    return Buffer.from(toJsonString(this.method.output, message));
+  }
+
+  get #isJson(): boolean {
+    return this.#context.values.get(jsonKey);
   }
 
   protected remainingMs(): number {

@@ -21,7 +21,8 @@ export interface LogFields {
   readonly httpAddress?: string | undefined;
   readonly version?: string | undefined;
   readonly signal?: string | undefined;
-  readonly count?: number | undefined;
+  /** What became of a commit that failed. */
+  readonly outcome?: string | undefined;
 }
 
 export type WriteLog = (message: string, fields?: LogFields) => void;

@@ -1,4 +1,4 @@
-import { toBinary, type DescMethod, type Message } from "@bufbuild/protobuf";
+import { fromBinary, toBinary, type DescMethod, type Message } from "@bufbuild/protobuf";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { InvariantError } from "../domain/invariant.js";
 import type { Principal } from "../domain/principal.js";
@@ -106,6 +106,11 @@ export abstract class OpenCall implements CallContext, UnverifiedCaller {
    */
   finish(): void {
     this.#finished = true;
+  }
+
+  /** Decodes a request. Throws an Error if it is none. */
+  decode(bytes: Uint8Array): Message {
+    return fromBinary(this.method.input, bytes);
   }
 
   /**

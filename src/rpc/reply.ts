@@ -3,9 +3,7 @@ import { invariant } from "../domain/invariant.js";
 import type { Item } from "./call.js";
 import type { OpenCall } from "./open-call.js";
 
-/**
- * What arrives: one message or a stream of them, encoded or, where the transport decodes, decoded.
- */
+/** What arrives: one message or a stream of them. Bytes until they are decoded in the pipeline. */
 export type Incoming = Message | Uint8Array | AsyncIterable<Message | Uint8Array>;
 
 /** What a call answers. One kind for unary and streams, so that each rule is written once. */

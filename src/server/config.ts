@@ -24,7 +24,7 @@ const SETTINGS = {
   store: store("sqlite:./data/toolmark.db", "where records are kept"),
   logLevel: logLevel("info", "how much is logged"),
   readyFile: optionalPath("", "file to write the addresses to once both listeners accept"),
-  drainTimeoutMs: count("10000", "longest time from a signal to the exit"),
+  drainTimeoutMs: count("10000", "longest time that calls in flight are given after a signal"),
   snapshotEvery: count("256", "events of a session between two snapshots"),
   limitMessageBytes: limit("messageBytes", "largest incoming message"),
   limitOutgoingMessageBytes: limit("outgoingMessageBytes", "largest outgoing message"),
@@ -32,6 +32,7 @@ const SETTINGS = {
   limitBodyBytes: limit("bodyBytes", "largest body"),
   limitCallsPerTurn: limit("callsPerTurn", "calls in one turn"),
   limitCommandsPerApply: limit("commandsPerApply", "commands in one Apply"),
+  limitOpenCallsPerSession: limit("openCallsPerSession", "calls of one session without a result"),
   limitOpenAsksPerSession: limit("openAsksPerSession", "open asks in one session"),
   limitStreamsPerConnection: limit("streamsPerConnection", "concurrent streams of one connection"),
   limitPageSize: limit("pageSize", "entries of one page"),
@@ -78,7 +79,7 @@ export function readConfig(
   if (flags["help"] === true) return { kind: "help", text: helpText() };
   const problems = unknownVariables(environment);
   const values = readValues(flags, environment, problems);
-  if (problems.length === 0) problems.push(...addressProblems(values));
+  if (problems.length === 0) problems.push(...addressProblems(values), ...limitProblems(values));
   if (problems.length > 0) return { kind: "problem", text: problems.join("\n") };
   return { kind: "config", config: configOf(values) };
 }
@@ -136,6 +137,31 @@ function addressProblems({ grpcAddress, httpAddress }: Values): string[] {
     });
 }
 
+const KIB = 1024;
+/** A tool call carries its arguments, its results and what went to the model in place. */
+const INLINE_BODIES_OF_CALL = 4;
+const BESIDE_INLINE_BODIES_BYTES = 64 * KIB;
+/** A chunk of a body has up to 256 KiB, and its JSON form, in base64, a third more. */
+const OUTGOING_BYTES_MIN = 512 * KIB;
+
+/** Replies that the server must be able to give have to fit into what it may send. */
+function limitProblems(values: Values): string[] {
+  const { limitOutgoingMessageBytes: outgoing, limitInlineBodyBytes: inline } = values;
+  const flag = `--${flagOf("limitOutgoingMessageBytes")}`;
+  const problems: string[] = [];
+  if (outgoing < OUTGOING_BYTES_MIN) {
+    const least = `${String(OUTGOING_BYTES_MIN)}, which a chunk of a body may take`;
+    problems.push(`${flag}: ${String(outgoing)} is less than ${least}`);
+  }
+  const callBytes = INLINE_BODIES_OF_CALL * inline + BESIDE_INLINE_BODIES_BYTES;
+  if (outgoing < callBytes) {
+    const cause = `--${flagOf("limitInlineBodyBytes")} ${String(inline)}`;
+    const least = `${String(callBytes)}, which a tool call may take with ${cause}`;
+    problems.push(`${flag}: ${String(outgoing)} is less than ${least}`);
+  }
+  return problems;
+}
+
 function configOf(values: Values): Config {
   const limits: Limits = {
     messageBytes: values.limitMessageBytes,
@@ -144,6 +170,7 @@ function configOf(values: Values): Config {
     bodyBytes: values.limitBodyBytes,
     callsPerTurn: values.limitCallsPerTurn,
     commandsPerApply: values.limitCommandsPerApply,
+    openCallsPerSession: values.limitOpenCallsPerSession,
     openAsksPerSession: values.limitOpenAsksPerSession,
     streamsPerConnection: values.limitStreamsPerConnection,
     pageSize: values.limitPageSize,

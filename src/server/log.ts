@@ -25,7 +25,7 @@ const ALLOWED = {
   httpAddress: true,
   version: true,
   signal: true,
-  count: true,
+  outcome: true,
 } as const satisfies Record<keyof LogFields, true>;
 const FIELD_NAMES = Object.keys(ALLOWED) as readonly (keyof LogFields)[];
 

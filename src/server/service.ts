@@ -1,7 +1,8 @@
-import { Ledger } from "../ledger/ledger.js";
+import { Ledger, type LedgerObserver } from "../ledger/ledger.js";
 import { Reader } from "../ledger/reader.js";
 import type { Store } from "../ledger/store-port.js";
 import type { Authenticate } from "../rpc/authenticate.js";
+import { traceOf } from "../rpc/fault-trace.js";
 import type { Log } from "../rpc/log.js";
 import { createValidator } from "../rpc/validate/validator.js";
 import { createMemoryStore } from "../store/memory/memory-store.js";
@@ -10,7 +11,7 @@ import { composeServices } from "./compose.js";
 import type { Config } from "./config.js";
 import type { StoreLocation } from "./setting.js";
 import { startServer, type RunningServer } from "./start.js";
-import { mintCorrelationId, mintId, nowMs, randomBytes } from "./system.js";
+import { mintId, nowMs, randomBytes } from "./system.js";
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -34,9 +35,7 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
   try {
     const ledger = new Ledger(
       { store, limits, snapshotEvery, mintId, randomBytes, nowMs: options.nowMs ?? nowMs },
-      ({ sessionId, warning, cause }) => {
-        log.warn("a stored session is damaged", { sessionId, warning, cause });
-      },
+      observerOf(log),
     );
     const reader = new Reader(store, limits);
     const server = await startServer({
@@ -51,19 +50,33 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
   }
 }
 
+function observerOf(log: Log): LedgerObserver {
+  return {
+    sessionDamaged: ({ sessionId, warning, cause }) => {
+      log.warn("a stored session is damaged", { sessionId, warning, cause });
+    },
+    commitFailed: ({ outcome, cause }) => {
+      log.error("a commit failed", { warning: outcome, fault: traceOf(cause) });
+    },
+  };
+}
+
 /** Opens the store where records are kept. Throws StoreOpenError. */
 export async function openStore(location: StoreLocation): Promise<Store> {
   if (location.kind === "memory") return createMemoryStore();
-  return openSqliteStore({ path: location.path, storeId: mintCorrelationId() });
+  return openSqliteStore({ path: location.path, storeId: mintId("store") });
 }
 
 /** Calls end first, then what they decided is saved, then the store is released. */
 function drainAll(server: RunningServer, ledger: Ledger, store: Store): () => Promise<void> {
   let drained: Promise<void> | undefined;
   const drain = async (): Promise<void> => {
-    await server.drain();
-    await ledger.close();
-    await store.close();
+    try {
+      await server.drain();
+      await ledger.close();
+    } finally {
+      await store.close();
+    }
   };
   return () => (drained ??= drain());
 }

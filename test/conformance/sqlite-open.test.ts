@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import BetterSqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { InvariantError } from "../../src/domain/invariant.js";
 import type { Store } from "../../src/ledger/store-port.js";
 import { openBetterSqlite } from "../../src/store/sqlite/open.js";
 import type { OpenDatabase, SqliteDatabase } from "../../src/store/sqlite/sqlite-database.js";
@@ -276,10 +277,10 @@ describe("failures of a commit", () => {
     await expectCommitted(store, group);
   });
 
-  test("after a failed ROLLBACK nothing is answered any more", async () => {
+  test("a failed ROLLBACK breaks an invariant, and nothing is answered any more", async () => {
     const { store } = await openTapped((inner) => failOn(inner, "ROLLBACK", () => true));
     const group = [write(A, [newEvent(1n, 1n)]), write(A, [newEvent(1n, 1n)])];
-    expect(await store.commit(group)).toMatchObject({ outcome: "failed", reason: "other" });
+    await expect(store.commit(group)).rejects.toThrow(InvariantError);
     await expect(store.readEvent(A, 1n)).rejects.toThrow();
     const next = await store.commit([write(B, [newEvent(1n, 1n)])]);
     expect(next).toMatchObject({ outcome: "failed", reason: "other" });

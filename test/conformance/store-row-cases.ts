@@ -175,9 +175,14 @@ const RECORDS: readonly ConformanceCase[] = [
         write(A, [newEvent(3n, 3n, {}, call)]),
       );
       await expectCommitted(store, write(A, [newEvent(4n, 4n, {}, review)]));
-      const found = { ...call, firstSequence: 1n, event: eventRow(3n, 3n) };
+      const found = { ...call, firstSequence: 1n, lastSequence: 3n, event: eventRow(3n, 3n) };
       expect(await store.findRecord(A, "tc_1")).toEqual(found);
-      const foundReview = { ...review, firstSequence: 2n, event: eventRow(4n, 4n) };
+      const foundReview = {
+        ...review,
+        firstSequence: 2n,
+        lastSequence: 4n,
+        event: eventRow(4n, 4n),
+      };
       expect(await store.findRecord(A, "rv_1")).toEqual(foundReview);
     },
   },
@@ -198,7 +203,7 @@ const RECORDS: readonly ConformanceCase[] = [
       const query = { family: RecordFamily.hook, toolCallId: undefined, limit: 9 };
       const all = await store.listRecords(A, { ...query, afterFirstSequence: 0n });
       expect(all.map(({ recordId }) => recordId)).toEqual(["hk_c", "hk_b", "hk_a"]);
-      expect(all[0]?.event.sequence).toBe(5n);
+      expect(all[0]?.event?.sequence).toBe(5n);
       const page = await store.listRecords(A, { ...query, afterFirstSequence: 1n, limit: 1 });
       expect(page.map(({ recordId }) => recordId)).toEqual(["hk_b"]);
     },
@@ -246,8 +251,8 @@ const RECORDS: readonly ConformanceCase[] = [
         write(A, [newEvent(1n, 1n, {}, key)]),
         write(B, [newEvent(1n, 2n), newEvent(2n, 3n, {}, key)]),
       );
-      expect((await store.findRecord(A, "hk_1"))?.event.position).toBe(1n);
-      expect((await store.findRecord(B, "hk_1"))?.event.position).toBe(3n);
+      expect((await store.findRecord(A, "hk_1"))?.event?.position).toBe(1n);
+      expect((await store.findRecord(B, "hk_1"))?.event?.position).toBe(3n);
       const query = { family: RecordFamily.hook, toolCallId: "tc_1", limit: 9 };
       expect(await store.listRecords(B, { ...query, afterFirstSequence: 0n })).toHaveLength(1);
     },

@@ -87,6 +87,27 @@ describe("Apply names a refused field by its path in the request", () => {
   });
 });
 
+test("an Apply whose reply could not be sent is refused before anything is written", async () => {
+  const text = "x".repeat(60_000);
+  const hook = { phase: "session_start", decision: HookDecision.INFO, text };
+  const publish = { command: { case: "publishHook" as const, value: hook } };
+  const before = await clients.sessions.getSession({ sessionId: ofRun.sessionId });
+  const commands = Array.from({ length: 20 }, () => publish);
+  const refusal = await refused(clients.runs.apply({ ...ofRun, requestId: "large", commands }));
+  expect(refusal).toMatchObject({ reason: "QUOTA_EXCEEDED", metadata: { field: "commands" } });
+  expect(await clients.sessions.getSession({ sessionId: ofRun.sessionId })).toEqual(before);
+  const fewer = { ...ofRun, requestId: "large", commands: commands.slice(0, 10) };
+  expect((await clients.runs.apply(fewer)).results).toHaveLength(10);
+});
+
+test("a sequence that no store can count to is malformed", async () => {
+  const { sessionId } = ofRun;
+  const refusal = await refused(
+    clients.history.listEvents({ sessionId, afterSequence: 2n ** 63n }),
+  );
+  expect(refusal).toMatchObject({ reason: "FIELD_INVALID", metadata: { field: "after_sequence" } });
+});
+
 test("a stored body can be referred to instead of being sent again", async () => {
   const { results } = await clients.runs.apply({
     ...ofRun,

@@ -1,4 +1,4 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
@@ -15,6 +15,7 @@ import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { InvariantError } from "../../src/domain/invariant.js";
 import { refuse } from "../../src/domain/refusal.js";
+import { grpcFrame, post } from "../support/wire-answer.js";
 import {
   allOf,
   failureOf,
@@ -28,7 +29,7 @@ import {
 } from "./listeners-fixture.js";
 
 const SECRET = "sk-the-cause";
-const OUTGOING_LIMIT_BYTES = 4096;
+const OUTGOING_LIMIT_BYTES = 512 * 1024;
 
 const handlers: TestHandlers = {
   history: {
@@ -63,8 +64,9 @@ const handlers: TestHandlers = {
 let server: TestServer;
 
 beforeAll(async () => {
-  const limits = ["--limit-message-bytes", "8192", "--limit-outgoing-message-bytes", "4096"];
-  server = await startTestServer(handlers, { config: testConfig(...limits) });
+  const outgoing = ["--limit-outgoing-message-bytes", String(OUTGOING_LIMIT_BYTES)];
+  const config = testConfig("--limit-message-bytes", "8192", ...outgoing);
+  server = await startTestServer(handlers, { config });
 });
 
 afterAll(async () => {
@@ -208,17 +210,85 @@ describe("bytes that are no message", () => {
     client.close();
   });
 
+  const SECRET_ID = "call_SECRET1";
+  const JSON_WITH_SECRET = Buffer.from(`{"sessionId":{"pairing":"${SECRET_ID}"}}`);
+  const { getToolCall, readBody } = HistoryService.method;
+  const { writeBody } = EvidenceService.method;
+
   test.each([
-    ["application/proto", 500, "internal"],
-    ["application/json", 400, "invalid_argument"],
-  ])("as %s never reach our code, and lack an ErrorInfo", async (type, status, code) => {
-    const url = `http://${server.httpAddress}${pathOf(HistoryService.method.getToolCall)}`;
-    const headers = { "content-type": type };
-    const reply = await fetch(url, { method: "POST", headers, body: UNDECODABLE });
-    expect(reply.status).toBe(status);
-    const body = (await reply.json()) as Record<string, unknown>;
-    expect(body["code"]).toBe(code);
-    expect(body).not.toHaveProperty("details");
+    ["application/proto", getToolCall, UNDECODABLE],
+    ["application/json", getToolCall, UNDECODABLE],
+    ["application/json", getToolCall, JSON_WITH_SECRET],
+    ["application/json", getToolCall, Buffer.from(`{"sessionId":${SECRET_ID}}`)],
+    ["application/connect+proto", readBody, grpcFrame(UNDECODABLE)],
+    ["application/connect+json", readBody, grpcFrame(JSON_WITH_SECRET)],
+    ["application/connect+proto", writeBody, grpcFrame(UNDECODABLE)],
+    ["application/connect+json", writeBody, grpcFrame(JSON_WITH_SECRET)],
+    ["application/grpc-web", getToolCall, grpcFrame(UNDECODABLE)],
+    ["application/grpc-web+proto", readBody, grpcFrame(UNDECODABLE)],
+    ["application/grpc-web+json", getToolCall, grpcFrame(JSON_WITH_SECRET)],
+    ["application/grpc-web+json", readBody, grpcFrame(JSON_WITH_SECRET)],
+    ["application/grpc-web+json", writeBody, grpcFrame(JSON_WITH_SECRET)],
+  ])("as %s for %s are refused without a word of what they are", async (type, method, sent) => {
+    const before = server.logLines().length;
+    const answer = await post(server.httpAddress, pathOf(method), { "content-type": type }, sent);
+    const text = Buffer.from(answer.body, "hex").toString("latin1");
+    const said = `the bytes are no ${method.input.typeName}`;
+    const isWeb = type.startsWith("application/grpc-web");
+    expect(text).toContain(isWeb ? encodeURIComponent(said) : `"message":"${said}"`);
+    expect(text).toContain(isWeb ? "grpc-status: 3" : '"code":"invalid_argument"');
+    expect(isWeb ? detailsOf(text) : text).toContain("REQUEST_UNDECODABLE");
+    expect(text).not.toContain(SECRET_ID);
+    const lines = server.logLines().slice(before);
+    expect(lines.map(({ msg, reason }) => [msg, reason])).toEqual([
+      ["call refused", "REQUEST_UNDECODABLE"],
+    ]);
+    expect(JSON.stringify(lines)).not.toContain(SECRET_ID);
+  });
+
+  test.each(["proto", "json"])("as %s by GET are refused like any others", async (encoding) => {
+    const query = `?encoding=${encoding}&base64=1&message=____`;
+    const reply = await fetch(`http://${server.httpAddress}${pathOf(getToolCall)}${query}`);
+    expect(reply.status).toBe(400);
+    expect(await reply.text()).toContain("REQUEST_UNDECODABLE");
+  });
+});
+
+describe("the form of a reply over HTTP", () => {
+  const { getToolCall, readBody } = HistoryService.method;
+
+  test.each([
+    ["application/proto", getToolCall, "application/proto"],
+    ["application/json", getToolCall, "application/json"],
+    ["application/json; charset=utf-8", getToolCall, "application/json"],
+    ["application/connect+proto", readBody, "application/connect+proto"],
+    ["application/connect+json", readBody, "application/connect+json"],
+    ["application/grpc-web", getToolCall, "application/grpc-web+proto"],
+    ["application/grpc-web+proto", getToolCall, "application/grpc-web+proto"],
+    ["application/grpc-web+json", getToolCall, "application/grpc-web+json"],
+  ])("to %s of %s is declared", async (type, method, declared) => {
+    const empty = Buffer.from(type.includes("json") ? "{}" : "");
+    const isUnary = type.startsWith("application/proto") || type.startsWith("application/json");
+    const sent = isUnary ? empty : grpcFrame(empty);
+    const answer = await post(server.httpAddress, pathOf(method), { "content-type": type }, sent);
+    expect(answer.headers).toMatchObject({ ":status": 200, "content-type": declared });
+  });
+
+  test("is binary to a binary GET, and JSON if it is an error", async () => {
+    const byGet = (toolCallId: string) => {
+      const request = create(GetToolCallRequestSchema, { toolCallId });
+      const message = Buffer.from(toBinary(GetToolCallRequestSchema, request)).toString(
+        "base64url",
+      );
+      const query = `?connect=v1&encoding=proto&base64=1&message=${message}`;
+      return fetch(`http://${server.httpAddress}${pathOf(getToolCall)}${query}`);
+    };
+    const reply = await byGet("tc_1");
+    expect(reply.headers.get("content-type")).toBe("application/proto");
+    const bytes = new Uint8Array(await reply.arrayBuffer());
+    expect(fromBinary(GetToolCallResponseSchema, bytes).toolCall?.toolCallId).toBe("tc_1");
+    const refused = await byGet("refused");
+    expect(refused.headers.get("content-type")).toBe("application/json");
   });
 });
 
@@ -281,4 +351,10 @@ describe("the log", () => {
 
 function bigintAsText(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? String(value) : value;
+}
+
+/** The details of a status in trailers of gRPC-Web. */
+function detailsOf(trailers: string): string {
+  const [, details = ""] = /grpc-status-details-bin: ?(\S+)/.exec(trailers) ?? [];
+  return Buffer.from(details, "base64").toString("latin1");
 }

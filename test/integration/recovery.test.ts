@@ -12,7 +12,7 @@ import {
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
-import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
+import { SessionKind, SessionState } from "../../gen/toolmark/v1/session_pb.js";
 import { CreateSessionRequestSchema } from "../../gen/toolmark/v1/session_service_pb.js";
 import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
 import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
@@ -36,6 +36,7 @@ let world: OutsideWorld;
 /** A ledger on the file, with what it warned of and how often it committed. */
 class Opened {
   readonly warnings: LoadWarning[] = [];
+  readonly failures: string[] = [];
   readonly ledger: Ledger;
   readonly reader: Reader;
   readonly store: FaultyStore;
@@ -43,8 +44,9 @@ class Opened {
   constructor(store: Store) {
     this.store = new FaultyStore(store);
     const options = world.ledgerOptions(this.store, SNAPSHOT_EVERY);
-    this.ledger = new Ledger(options, (warning) => {
-      this.warnings.push(warning);
+    this.ledger = new Ledger(options, {
+      sessionDamaged: (warning) => this.warnings.push(warning),
+      commitFailed: ({ cause }) => this.failures.push(cause.message),
     });
     this.reader = new Reader(this.store, DEFAULT_LIMITS);
   }
@@ -293,7 +295,100 @@ describe("a high-water that cannot be established", () => {
   });
 });
 
+describe("provider pairings", () => {
+  async function acceptCall(
+    opened: Opened,
+    made: Made,
+    requestId: string,
+  ): Promise<Replies | Refusal> {
+    const call = {
+      toolName: "bash",
+      arguments: { data: new Uint8Array([123, 125]) },
+      pairing: { providerCallId: "outstanding" },
+    };
+    const value = { calls: [call] };
+    const command = create(CommandSchema, { command: { case: "acceptTurn", value } });
+    const request = create(ApplyRequestSchema, { ...made, requestId, commands: [command] });
+    return opened.ledger.submit(TENANT_CALLER, { kind: "apply", request }, WAITING);
+  }
+
+  test("of open calls are outstanding after a restart", async () => {
+    const first = await open();
+    const made = await makeSession(first, 0);
+    await acceptCall(first, made, "one");
+    await first.close();
+    const second = await open();
+    expect(await acceptCall(second, made, "two")).toMatchObject({
+      reason: ErrorReason.PROVIDER_CALL_ID_OUTSTANDING,
+    });
+    await second.close();
+  });
+
+  test.each([
+    ["lost", "DELETE FROM pairings"],
+    ["changed", "UPDATE pairings SET pairing = zeroblob(length(pairing))"],
+  ])("that are %s leave nothing to guess: the session is read-only", async (_how, sql) => {
+    const first = await open();
+    const made = await makeSession(first, 0);
+    await acceptCall(first, made, "one");
+    await first.close();
+    tamper(sql);
+    const second = await open();
+    expect(await acceptCall(second, made, "two")).toMatchObject({
+      reason: ErrorReason.HIGH_WATER_UNAVAILABLE,
+    });
+    await second.close();
+  });
+});
+
 describe("a damaged row", () => {
+  test("of a record is told as damage, not as absence", async () => {
+    const first = await open();
+    const made = await makeSession(first, 5);
+    const page = { pageSize: 50, pageToken: "" };
+    const hooks = await first.reader.listHooks(TENANT_CALLER, made.sessionId, "", page);
+    const [hookId = ""] = isRefusal(hooks) ? [] : hooks.items.map((item) => item.hookId);
+    await first.close();
+    tamper("DELETE FROM events WHERE sequence = 3");
+    const second = await open();
+    const damaged = { reason: ErrorReason.DATA_DAMAGED, metadata: { sequence: "3" } };
+    const { reader } = second;
+    expect(await reader.getHook(TENANT_CALLER, made.sessionId, hookId)).toMatchObject(damaged);
+    const list = await reader.listHooks(TENANT_CALLER, made.sessionId, "", page);
+    expect(list).toMatchObject(damaged);
+    await second.close();
+  });
+
+  test("of another record under the same id is not served", async () => {
+    const first = await open();
+    const made = await makeSession(first, 5);
+    await first.close();
+    tamper("UPDATE records SET last_sequence = 4 WHERE last_sequence = 3");
+    const second = await open();
+    const page = { pageSize: 50, pageToken: "" };
+    const list = await second.reader.listHooks(TENANT_CALLER, made.sessionId, "", page);
+    expect(list).toMatchObject({ reason: ErrorReason.DATA_DAMAGED });
+    await second.close();
+  });
+
+  test("of a session leaves it in the list with what is known, and the others whole", async () => {
+    const first = await open();
+    const made = await makeSession(first, 2);
+    const other = create(CreateSessionRequestSchema, { requestId: "o", kind: SessionKind.MAIN });
+    await taken(first, { kind: "createSession", request: other });
+    await first.close();
+    tamper("UPDATE events SET payload = zeroblob(length(payload)) WHERE position = 1");
+    const second = await open();
+    const filter = { ownerSubject: "", state: SessionState.UNSPECIFIED };
+    const page = { pageSize: 50, pageToken: "" };
+    const sessions = await second.reader.listSessions(TENANT_CALLER, filter, page);
+    expect(isRefusal(sessions) ? sessions : sessions.items).toMatchObject([
+      { sessionId: made.sessionId, kind: SessionKind.UNSPECIFIED, highWater: 2n },
+      { kind: SessionKind.MAIN },
+    ]);
+    await second.close();
+  });
+
   test("is not served, and names its place", async () => {
     const first = await open();
     const made = await makeSession(first, 5);
@@ -334,5 +429,6 @@ test("a failed commit loses nothing that was acknowledged and is retried by its 
     await taken(opened, hook(made, mode));
   }
   expect(await highWaterOf(opened, made.sessionId)).toBe(5n);
+  expect(opened.failures).toEqual(["planted commit failure", "planted commit failure"]);
   await opened.close();
 });

@@ -69,23 +69,28 @@ const WRONG: readonly Wrong[] = [
   {
     what: "bytes that are no message, over gRPC-Web",
     ...{ headers: GRPC_WEB, body: () => grpcFrame(NONSENSE) },
-    answer: "200 13",
+    answer: "200 3 REQUEST_UNDECODABLE",
   },
   {
     what: "bytes that are no message, over Connect",
     ...{ headers: CONNECT, body: () => NONSENSE },
-    answer: "500 internal",
+    answer: "400 invalid_argument REQUEST_UNDECODABLE",
   },
-  { what: "no JSON", headers: JSON_TYPE, body: json("{"), answer: "400 invalid_argument" },
+  {
+    what: "no JSON",
+    headers: JSON_TYPE,
+    body: json("{"),
+    answer: "400 invalid_argument REQUEST_UNDECODABLE",
+  },
   {
     what: "JSON with a field that is not known",
     ...{ headers: JSON_TYPE, body: json(`{"requestId":"${REQUEST_ID}","kind":1,"knid":2}`) },
-    answer: "400 invalid_argument",
+    answer: "400 invalid_argument REQUEST_UNDECODABLE",
   },
   {
     what: "JSON with an enum value of another type",
     ...{ headers: JSON_TYPE, body: json(`{"requestId":"${REQUEST_ID}","kind":true}`) },
-    answer: "400 invalid_argument",
+    answer: "400 invalid_argument REQUEST_UNDECODABLE",
   },
   {
     what: "JSON with an end that is not known, which must not pass for none",
@@ -96,7 +101,7 @@ const WRONG: readonly Wrong[] = [
       const command = { toolCallId, canonical };
       return Buffer.from(JSON.stringify({ ...run, requestId: REQUEST_ID, command }));
     },
-    answer: "400 invalid_argument",
+    answer: "400 invalid_argument REQUEST_UNDECODABLE",
   },
   {
     what: "a message above the limit, over gRPC",
@@ -218,7 +223,8 @@ async function answerOf(
   const ends = { ...answer.headers, ...answer.trailers };
   const status = ends["grpc-status"] ?? /grpc-status: ?(\d+)/.exec(text)?.[1];
   const code = /"code":"(\w+)"/.exec(text)?.[1];
-  const details = Buffer.from(String(ends["grpc-status-details-bin"] ?? ""), "base64");
+  const encoded = ends["grpc-status-details-bin"] ?? /details-bin: ?(\S+)/.exec(text)?.[1] ?? "";
+  const details = Buffer.from(String(encoded), "base64");
   const reason = /google\.rpc\.ErrorInfo\W*([A-Z_]{4,})/.exec(details.toString("latin1"))?.[1];
   const parts = [ends[":status"], status ?? code, reason ?? /"reason":"(\w+)"/.exec(text)?.[1]];
   return parts.filter((part) => part !== undefined).join(" ");

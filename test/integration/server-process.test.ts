@@ -92,6 +92,12 @@ describe("the server process", () => {
     ["an unknown flag", ["--no-such-flag"], {}, "--no-such-flag"],
     ["a bad value", ["--log-level", "loud"], {}, "--log-level"],
     ["an unknown variable", [], { TOOLMARK_GRPC_ADRESS: "x" }, "TOOLMARK_GRPC_ADRESS"],
+    [
+      "limits that contradict each other",
+      ["--limit-outgoing-message-bytes", "4096"],
+      {},
+      "--limit-outgoing-message-bytes",
+    ],
     ["an address that others reach", ["--http-address", "0.0.0.0:0"], {}, "0.0.0.0:0"],
   ])("exits 2 for %s and names it", async (_what, flags, variables, named) => {
     const env = { ...process.env, ...variables };

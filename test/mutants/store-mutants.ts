@@ -428,7 +428,7 @@ const RECORD_MUTANTS: readonly StoreMutant[] = [
     wrap: reading((store) => ({
       listRecords: async (session, query) =>
         (await store.listRecords(session, query)).sort((left, right) =>
-          Number(left.event.sequence - right.event.sequence),
+          Number(left.lastSequence - right.lastSequence),
         ),
     })),
   },

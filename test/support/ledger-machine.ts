@@ -268,8 +268,9 @@ export class LedgerMachine {
 
   #newLedger(): Ledger {
     const options = this.#world.ledgerOptions(this.#store, this.#snapshotEvery);
-    return new Ledger(options, (warning) => {
-      this.warnings.push(warning);
+    return new Ledger(options, {
+      sessionDamaged: (warning) => this.warnings.push(warning),
+      commitFailed: () => undefined,
     });
   }
 

@@ -45,9 +45,18 @@ describe("settings", () => {
   test("reach every limit under its own name", () => {
     const names = Object.keys(DEFAULT_LIMITS);
     const flags = names.map((name) => `--limit-${name.replace(/[A-Z]/g, "-$&").toLowerCase()}`);
-    const args = flags.flatMap((flag, index) => [flag, String(index + 1)]);
-    const expected = Object.fromEntries(names.map((name, index) => [name, index + 1]));
+    const valueOf = (name: string, index: number) =>
+      name === "outgoingMessageBytes" ? 600_000 : index + 1;
+    const args = flags.flatMap((flag, index) => [flag, String(valueOf(names[index]!, index))]);
+    const expected = Object.fromEntries(names.map((name, index) => [name, valueOf(name, index)]));
     expect(configOf(args).limits).toEqual(expected);
+  });
+
+  test("may have a limit of replies that just takes a chunk, or a call with its bodies", () => {
+    const limitsOf = (...args: string[]) => configOf(args).limits;
+    expect(limitsOf("--limit-outgoing-message-bytes", "524288").outgoingMessageBytes).toBe(524_288);
+    const inline = ["--limit-inline-body-bytes", "245760"];
+    expect(limitsOf(...inline).inlineBodyBytes).toBe(245_760);
   });
 
   test("are frozen", () => {
@@ -85,6 +94,12 @@ describe("a problem is reported", () => {
     [[], { TOOLMARK_NO_SUCH: "x" }, "TOOLMARK_NO_SUCH: there is no such variable"],
     [["--grpc-address", "0.0.0.0:1"], {}, "0.0.0.0:1 is not a loopback address"],
     [["--http-address", "[::]:1"], {}, "[::]:1 is not a loopback address"],
+    [["--limit-outgoing-message-bytes", "524287"], {}, "524287 is less than 524288, which a chunk"],
+    [
+      ["--limit-inline-body-bytes", "245761"],
+      {},
+      "1048576 is less than 1048580, which a tool call",
+    ],
     [["--http-address", "tools.example:1"], {}, "tools.example:1 is not a loopback address"],
   ])("for %j and %j", (args, environment, text) => {
     expect(problemOf(args, environment as Record<string, string>)).toContain(text);
@@ -97,6 +112,10 @@ describe("a problem is reported", () => {
 });
 
 describe("the help", () => {
+  test("does not promise an exit within the time of draining", () => {
+    expect(helpText()).toContain("longest time that calls in flight are given after a signal");
+  });
+
   test("lists a flag, a variable and a default of each setting", () => {
     const help = helpText();
     expect(help).toContain("--grpc-address <host:port>");

@@ -4,6 +4,7 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import { RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { Ran, ToolCallState, ToolResultKind } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
 import { isRefusal } from "../../src/domain/refusal.js";
 import { Decider, type CommandInit } from "../support/decider.js";
 
@@ -80,6 +81,26 @@ describe("EndRun ends every unfinished call honestly", () => {
     expect(decider.call(id)).toMatchObject({ state: OUTCOME_UNKNOWN, ran: Ran.UNKNOWN });
   });
 
+  test("a call that could run under a run without a gate is not called unstarted later", () => {
+    const decider = new Decider(StartGate.REQUIRED);
+    const [id = "", other = ""] = decider.calls("a", "b");
+    expect(decider.call(id).ran).toBe(Ran.NO);
+    decider.begin(StartGate.OFF, TakeOver.RESUME);
+    expect(decider.call(id)).toMatchObject({ state: ToolCallState.ACCEPTED, ran: Ran.UNKNOWN });
+    decider.given(endRun(RunOutcome.PARKED));
+    decider.begin(StartGate.REQUIRED);
+    decider.given(endRun(RunOutcome.FAILED, { interruptedToolCallIds: [other] }));
+    expect(decider.call(id)).toMatchObject({ state: OUTCOME_UNKNOWN, ran: Ran.UNKNOWN });
+    expect(decider.call(other)).toMatchObject({ state: INTERRUPTED, ran: Ran.YES });
+  });
+
+  test("a run without a gate that ends the one before it finds its calls ended", () => {
+    const decider = new Decider(StartGate.REQUIRED);
+    const [id = ""] = decider.calls("a");
+    decider.begin(StartGate.OFF, TakeOver.END);
+    expect(decider.call(id)).toMatchObject({ state: CANCELLED, ran: Ran.NO });
+  });
+
   test("parking leaves calls open for the next run", () => {
     const decider = new Decider();
     const [id = ""] = decider.calls("a");
@@ -128,6 +149,29 @@ describe("a result ends its call once", () => {
     expect(lateResult?.kind).toBe(ToolResultKind.CANONICAL);
     expect({ ...before, ...rest, revision: before.revision }).toEqual(before);
     expect(revision).toBeGreaterThan(before.revision ?? 0n);
+  });
+
+  test("a late result claims no end of its own", () => {
+    const decider = new Decider();
+    const [id = ""] = decider.calls("a");
+    decider.given(endRun(RunOutcome.INTERRUPTED));
+    decider.begin(StartGate.OFF);
+    const late = decider.when([resultOf(id, ToolCallState.WITHHELD, "not for the model")]);
+    expect(reasonOf(late)).toBe(ErrorReason.TOOL_CALL_ENDED);
+    expect(decider.call(id).lateResult).toBeUndefined();
+  });
+
+  test("a part of a result is no late result", () => {
+    const decider = new Decider();
+    const [id = ""] = decider.calls("a");
+    const { runId } = decider;
+    decider.given(endRun(RunOutcome.INTERRUPTED));
+    const value = { chunk: new Uint8Array([1]) };
+    const result = { case: "provisional" as const, value };
+    const part = { case: "recordResult" as const, value: { toolCallId: id, result } };
+    expect(reasonOf(decider.when([part], runId))).toBe(ErrorReason.RUN_NOT_ACTIVE);
+    decider.begin(StartGate.OFF);
+    expect(reasonOf(decider.when([part]))).toBe(ErrorReason.TOOL_CALL_ENDED);
   });
 
   test("without a recorded start a run that requires one believes only a block", () => {
@@ -217,6 +261,15 @@ describe("runs", () => {
     const unknown = decider.when([{ case: "acceptTurn", value: { calls: [] } }], "run_x");
     expect(reasonOf(unknown)).toBe(ErrorReason.RUN_NOT_FOUND);
   });
+});
+
+test("a session has only so many calls without a result", () => {
+  const decider = new Decider();
+  const ids = Array.from({ length: DEFAULT_LIMITS.openCallsPerSession }, () => "");
+  decider.calls(...ids);
+  const one = { toolName: "bash", arguments: data("{}") };
+  const turn: CommandInit = { case: "acceptTurn", value: { calls: [one] } };
+  expect(reasonOf(decider.when([turn]))).toBe(ErrorReason.QUOTA_EXCEEDED);
 });
 
 describe("Apply", () => {

@@ -16,11 +16,8 @@ import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
-import {
-  createValidator,
-  methodName,
-  VALIDATED_METHODS,
-} from "../../src/rpc/validate/validator.js";
+import { methodName } from "../../src/rpc/call.js";
+import { createValidator, VALIDATED_METHODS } from "../../src/rpc/validate/validator.js";
 import { REQUEST_SAMPLES, type RequestSamples } from "../support/request-samples.js";
 
 const validate = createValidator(DEFAULT_LIMITS);

@@ -17,7 +17,8 @@ import { RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { DelegationKind, SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
-import { createValidator, methodName } from "../../src/rpc/validate/validator.js";
+import { methodName } from "../../src/rpc/call.js";
+import { createValidator } from "../../src/rpc/validate/validator.js";
 import { REQUEST_SAMPLES } from "../support/request-samples.js";
 
 const LIMITS = { ...DEFAULT_LIMITS, commandsPerApply: 3 };

@@ -219,8 +219,8 @@ export enum ErrorReason {
   ARGUMENTS_MISMATCH = 69,
 
   /**
-   * FAILED_PRECONDITION. A provider call id belongs to an earlier call without a result. Metadata: positions,
-   * tool_call_ids. Nothing of the turn was recorded: record that result, or ask the model for a new turn.
+   * FAILED_PRECONDITION. A provider call id belongs to an earlier call without a result. Metadata: positions and
+   * tool_call_ids of the first 16 such calls. Nothing of the turn was recorded: record that result, or ask the model for a new turn.
    *
    * @generated from enum value: ERROR_REASON_PROVIDER_CALL_ID_OUTSTANDING = 70;
    */

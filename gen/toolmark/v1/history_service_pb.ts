@@ -524,7 +524,8 @@ export const GetTranscriptResponseSchema: GenMessage<GetTranscriptResponse> = /*
 
 /**
  * Reads what a session recorded. Only committed records are seen. No reply exceeds the server's outgoing message
- * limit: pages are cut by bytes as well as by count. Roles: any. Every method may answer FIELD_INVALID.
+ * limit: pages are cut by bytes as well as by count. Roles: any. Every method may answer FIELD_INVALID, CALLER_GONE,
+ * DEADLINE_PASSED or DRAINING.
  *
  * @generated from service toolmark.v1.HistoryService
  */

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/info_service.proto.
  */
 export const file_toolmark_v1_info_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch50b29sbWFyay92MS9pbmZvX3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0Il4KFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEiMKBmxpbWl0cxgCIAEoCzITLnRvb2xtYXJrLnYxLkxpbWl0cxIPCgdtZXRob2RzGAMgAygJIvQBCgZMaW1pdHMSFQoNbWVzc2FnZV9ieXRlcxgBIAEoBBIeChZvdXRnb2luZ19tZXNzYWdlX2J5dGVzGAIgASgEEhkKEWlubGluZV9ib2R5X2J5dGVzGAMgASgEEhIKCmJvZHlfYnl0ZXMYBCABKAQSFgoOY2FsbHNfcGVyX3R1cm4YBSABKA0SHQoVb3Blbl9hc2tzX3Blcl9zZXNzaW9uGAYgASgNEh4KFnN0cmVhbXNfcGVyX2Nvbm5lY3Rpb24YByABKA0SEQoJcGFnZV9zaXplGAggASgNEhoKEmNvbW1hbmRzX3Blcl9hcHBseRgJIAEoDTJqCgtJbmZvU2VydmljZRJbCg1HZXRTZXJ2ZXJJbmZvEiEudG9vbG1hcmsudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIi50b29sbWFyay52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2UiA5ACAWIGcHJvdG8z");
+  fileDesc("Ch50b29sbWFyay92MS9pbmZvX3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0Il4KFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEiMKBmxpbWl0cxgCIAEoCzITLnRvb2xtYXJrLnYxLkxpbWl0cxIPCgdtZXRob2RzGAMgAygJIpQCCgZMaW1pdHMSFQoNbWVzc2FnZV9ieXRlcxgBIAEoBBIeChZvdXRnb2luZ19tZXNzYWdlX2J5dGVzGAIgASgEEhkKEWlubGluZV9ib2R5X2J5dGVzGAMgASgEEhIKCmJvZHlfYnl0ZXMYBCABKAQSFgoOY2FsbHNfcGVyX3R1cm4YBSABKA0SHQoVb3Blbl9hc2tzX3Blcl9zZXNzaW9uGAYgASgNEh4KFnN0cmVhbXNfcGVyX2Nvbm5lY3Rpb24YByABKA0SEQoJcGFnZV9zaXplGAggASgNEhoKEmNvbW1hbmRzX3Blcl9hcHBseRgJIAEoDRIeChZvcGVuX2NhbGxzX3Blcl9zZXNzaW9uGAogASgNMmoKC0luZm9TZXJ2aWNlElsKDUdldFNlcnZlckluZm8SIS50b29sbWFyay52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBoiLnRvb2xtYXJrLnYxLkdldFNlcnZlckluZm9SZXNwb25zZSIDkAIBYgZwcm90bzM");
 
 /**
  * Request of GetServerInfo.
@@ -130,6 +130,13 @@ export type Limits = Message<"toolmark.v1.Limits"> & {
    * @generated from field: uint32 commands_per_apply = 9;
    */
   commandsPerApply: number;
+
+  /**
+   * Calls of one session that have no result.
+   *
+   * @generated from field: uint32 open_calls_per_session = 10;
+   */
+  openCallsPerSession: number;
 };
 
 /**

@@ -552,7 +552,8 @@ export const VerifySessionResponseSchema: GenMessage<VerifySessionResponse> = /*
 
 /**
  * Creates, reads, forks, ends and erases sessions. A session of another tenant or owner is SESSION_NOT_FOUND, exactly
- * as an unknown one. Every method may answer FIELD_INVALID.
+ * as an unknown one. Every method may answer FIELD_INVALID, CALLER_GONE, DEADLINE_PASSED or DRAINING, a method that
+ * changes something also STORE_BUSY, STORE_FULL or COMMIT_UNCERTAIN, and a method that reads also DATA_DAMAGED.
  *
  * @generated from service toolmark.v1.SessionService
  */
@@ -580,7 +581,8 @@ export const SessionService: GenService<{
     output: typeof GetSessionResponseSchema;
   },
   /**
-   * Lists the sessions that the caller may read, oldest first. Roles: any. Errors: PAGE_TOKEN_INVALID.
+   * Lists the sessions that the caller may read, oldest first. Of a session whose record is damaged only id, owner,
+   * state and the head of its log are given. Roles: any. Errors: PAGE_TOKEN_INVALID.
    *
    * @generated from rpc toolmark.v1.SessionService.ListSessions
    */
@@ -591,7 +593,8 @@ export const SessionService: GenService<{
   },
   /**
    * Ends a session: its active run is ended by EndRun's rules and it takes no more commands. Roles: engine.
-   * Errors: SESSION_NOT_FOUND, SESSION_ENDED, REQUEST_ID_REUSED, UNIMPLEMENTED (cancel_descendants).
+   * Errors: SESSION_NOT_FOUND, SESSION_ENDED, SESSION_ERASED, HIGH_WATER_UNAVAILABLE, REQUEST_ID_REUSED,
+   * UNIMPLEMENTED (cancel_descendants).
    *
    * @generated from rpc toolmark.v1.SessionService.EndSession
    */

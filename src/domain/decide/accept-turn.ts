@@ -15,6 +15,9 @@ import type { SessionState } from "../session-state.js";
 import type { Decided, Draft, ReplyRecord } from "./draft.js";
 import { intakeBody } from "./intake-body.js";
 
+/** Clients take only so many bytes of error metadata. */
+const COLLISIONS_NAMED_MAX = 16;
+
 /** The positions of each non-empty provider call id of a turn. Absent and empty ids are duplicates of nothing. */
 function positionsById(calls: readonly NewToolCall[]): Map<string, number[]> {
   const positions = new Map<string, number[]>();
@@ -48,12 +51,26 @@ function refuseOutstanding(
   );
   if (collisions.length === 0) return undefined;
   collisions.sort((left, right) => left.position - right.position);
-  const list = collisions.map(({ position }) => position).join(",");
-  const ids = collisions.map(({ id }) => id).join(",");
+  const named = collisions.slice(0, COLLISIONS_NAMED_MAX);
+  const list = named.map(({ position }) => position).join(",");
+  const ids = named.map(({ id }) => id).join(",");
   return refuse(
     ErrorReason.PROVIDER_CALL_ID_OUTSTANDING,
-    `calls ${list} of the turn have provider call ids of ${ids}, which have no result`,
+    `calls ${list} of the turn have provider call ids of earlier calls without a result`,
     { positions: list, tool_call_ids: ids },
+  );
+}
+
+function refuseTooMany(
+  { openCalls }: SessionState,
+  { calls }: AcceptTurnCommand,
+  limit: number,
+): Refusal | undefined {
+  if (openCalls.size + calls.length <= limit) return undefined;
+  return refuse(
+    ErrorReason.QUOTA_EXCEEDED,
+    `the session would have more than ${limit} calls without a result`,
+    { field: "command.calls", limit: String(limit) },
   );
 }
 
@@ -64,7 +81,10 @@ export function acceptTurn(
   command: AcceptTurnCommand,
 ): Decided {
   const positions = positionsById(command.calls);
-  const refused = refuseDuplicates(positions) ?? refuseOutstanding(state, positions);
+  const refused =
+    refuseDuplicates(positions) ??
+    refuseOutstanding(state, positions) ??
+    refuseTooMany(state, command, draft.facts.limits.openCallsPerSession);
   if (refused !== undefined) return refused;
 
   const bodies: Body[] = [];

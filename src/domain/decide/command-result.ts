@@ -59,8 +59,8 @@ function resultOf(
     case "publishHook":
       return { case: command, value: { hook: one(records, "hook") } };
     case "endRun": {
-      const value = { run: one(records, "run"), toolCalls: all(records, "toolCall") };
-      return { case: command, value };
+      const toolCallIds = all(records, "toolCall").map(({ toolCallId }) => toolCallId);
+      return { case: command, value: { run: one(records, "run"), toolCallIds } };
     }
     default:
       invariant(false, `no reply is known for ${String(command)}`);

@@ -11,10 +11,7 @@ import type { SessionState } from "../session-state.js";
 import type { Decided, Draft } from "./draft.js";
 import { findCall, refuseForCall } from "./find-call.js";
 
-export function refuseForeignOrigin(
-  sessionId: string,
-  origin: Origin | undefined,
-): Refusal | undefined {
+function refuseForeignOrigin(sessionId: string, origin: Origin | undefined): Refusal | undefined {
   if (origin === undefined || origin.sessionId === sessionId) return undefined;
   return refuse(ErrorReason.ORIGIN_MISMATCH, "command.origin is not the session written to", {
     field: "command.origin",
@@ -22,7 +19,7 @@ export function refuseForeignOrigin(
 }
 
 /** The call that evidence names: retained, of this session's own, and with the tool that the evidence names. */
-export function callOfEvidence(
+function callOfEvidence(
   draft: Draft,
   state: SessionState,
   toolCallId: string,

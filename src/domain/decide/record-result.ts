@@ -38,7 +38,11 @@ export function recordResult(
   command: RecordResultCommand,
 ): Decided {
   const found = findCall(state, draft.facts, command.toolCallId);
-  const isLate = !isRefusal(found) && found.kind === "settled" && takesLateResult(found.call);
+  const isLate =
+    command.result.case === "canonical" &&
+    !isRefusal(found) &&
+    found.kind === "settled" &&
+    takesLateResult(found.call);
   if (isRefusal(run) && !(isLate && run.reason === ErrorReason.RUN_NOT_ACTIVE)) return run;
   if (isRefusal(found)) return found;
   const { call } = found;
@@ -49,6 +53,7 @@ export function recordResult(
   if (command.result.case === "canonical" && isLate) {
     return recordLateResult(draft, call, command.result.value);
   }
+  if (command.result.case === "provisional") return refuseEnded(call);
   return refuseForCall(ErrorReason.RESULT_ALREADY_RECORDED, "the call has its result", call);
 }
 
@@ -115,7 +120,7 @@ function refuseBlockingHook(facts: Facts, call: ToolCall, hookId: string): Refus
     return refuse(ErrorReason.HOOK_NOT_FOUND, "the session has no such hook record");
   }
   const hook = record.value;
-  const blocks = hook.decision === HookDecision.BLOCKED || hook.review !== undefined;
+  const blocks = hook.decision === HookDecision.BLOCKED;
   if (hook.toolCallId === call.toolCallId && blocks) return undefined;
   const field = "command.canonical.blocked_by_hook_id";
   return refuse(ErrorReason.REFERENCE_MISMATCH, `${field} does not block this call`, { field });
@@ -192,7 +197,10 @@ export function syntheticResult(draft: Draft, state: ToolCallState): ToolResult 
 }
 
 function recordLateResult(draft: Draft, call: ToolCall, canonical: CanonicalResult): Decided {
-  if (canonical.content === undefined) return refuseEnded(call);
+  // The call has its end: a late result that claims another one is no mere evidence.
+  if (canonical.content === undefined || canonical.end !== ToolCallState.UNSPECIFIED) {
+    return refuseEnded(call);
+  }
   const content = intakeBody(draft, canonical.content, "command.canonical.content");
   if (isRefusal(content)) return content;
   const lateResult = canonicalResult(content, canonical.isError);

@@ -7,6 +7,7 @@ import {
   type RunService,
 } from "../../../gen/toolmark/engine/v1/run_service_pb.js";
 import { commandResult } from "../../domain/decide/command-result.js";
+import { invariant } from "../../domain/invariant.js";
 import { isRefusal } from "../../domain/refusal.js";
 import type { Ledger } from "../../ledger/ledger.js";
 import type { Implementation } from "../call.js";
@@ -20,7 +21,8 @@ export function runHandlers(ledger: Ledger): Implementation<typeof RunService> {
       const replies = await ledger.submit(callerOf(context), mutation, context);
       if (isRefusal(replies)) return replies;
       const record = replies[0]?.[0]?.record;
-      return create(BeginRunResponseSchema, record?.case === "run" ? { run: record.value } : {});
+      invariant(record?.case === "run", "a reply about a run has its record");
+      return create(BeginRunResponseSchema, { run: record.value });
     },
     endRun: commandHandler(ledger, "endRun"),
     async apply(context, request) {

@@ -31,6 +31,7 @@ export function infoHandlers({
     openAsksPerSession: limits.openAsksPerSession,
     streamsPerConnection: limits.streamsPerConnection,
     pageSize: limits.pageSize,
+    openCallsPerSession: limits.openCallsPerSession,
     commandsPerApply: limits.commandsPerApply,
   });
   return {

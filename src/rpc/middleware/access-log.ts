@@ -1,5 +1,5 @@
 import { isRefusal, type Refusal } from "../../domain/refusal.js";
-import { methodName, type Item } from "../call.js";
+import { methodName, repliesWithStream, type Item } from "../call.js";
 import { reasonName, STATUS_OF_REASON } from "../error-table.js";
 import type { Log, LogFields } from "../log.js";
 import type { OpenCall } from "../open-call.js";
@@ -12,7 +12,7 @@ import { whenEnded, type Middleware } from "../reply.js";
  */
 export function accessLog(log: Log, monotonicMs: () => number): Middleware {
   function write(call: OpenCall, last: Item | undefined, replies: number): void {
-    const refusal = isRefusal(last) ? last : call.aborted;
+    const refusal = refusalBehind(call, last);
     if (refusal !== undefined) {
       log.info("call refused", fieldsOf(call, refusal, replies, monotonicMs()));
     } else if (log.debugEnabled) {
@@ -23,6 +23,15 @@ export function accessLog(log: Log, monotonicMs: () => number): Middleware {
     whenEnded(next(call, request), (last, replies) => {
       write(call, last, replies);
     });
+}
+
+/**
+ * Why the call failed. One reply that was given is the answer, even if the caller left before it was
+ * sent; a stream may have been left before its end.
+ */
+function refusalBehind(call: OpenCall, last: Item | undefined): Refusal | undefined {
+  if (isRefusal(last)) return last;
+  return last === undefined || repliesWithStream(call.method) ? call.aborted : undefined;
 }
 
 function fieldsOf(

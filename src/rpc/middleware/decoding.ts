@@ -1,18 +1,19 @@
 import { setImmediate } from "node:timers/promises";
-import { fromBinary, type DescMessage, type Message } from "@bufbuild/protobuf";
+import type { Message } from "@bufbuild/protobuf";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
+import { invariant } from "../../domain/invariant.js";
 import { isRefusal, refuse, type Refusal } from "../../domain/refusal.js";
 import type { OpenCall } from "../open-call.js";
 import type { Incoming, Middleware } from "../reply.js";
 import { RequestsCutOff } from "../requests-cut-off.js";
 
 /**
- * Decodes what a transport hands over as bytes, so that undecodable ones are refused as everything
- * else is.
+ * Decodes what every transport hands over as bytes, so that undecodable ones are refused as
+ * everything else is.
  */
 export const decoding: Middleware = (call, request, next) => {
   if (isRequestStream(request)) return next(call, decodeEach(call, request));
-  const message = decode(call.method.input, request);
+  const message = decode(call, request);
   if (isRefusal(message)) return message;
   call.request = message;
   return next(call, message);
@@ -22,14 +23,15 @@ function isRequestStream(request: Incoming): request is AsyncIterable<Message | 
   return Symbol.asyncIterator in request;
 }
 
-function decode(schema: DescMessage, request: Message | Uint8Array): Message | Refusal {
-  if (!(request instanceof Uint8Array)) return request;
+function decode(call: OpenCall, request: Message | Uint8Array): Message | Refusal {
+  invariant(request instanceof Uint8Array, "transports hand over bytes");
   try {
-    return fromBinary(schema, request);
+    return call.decode(request);
   } catch (fault) {
     if (!(fault instanceof Error)) throw fault;
     // The decoder's text may quote the bytes; that they do not decode is all there is to tell.
-    return refuse(ErrorReason.REQUEST_UNDECODABLE, `the bytes are no ${schema.typeName}`);
+    const { typeName } = call.method.input;
+    return refuse(ErrorReason.REQUEST_UNDECODABLE, `the bytes are no ${typeName}`);
   }
 }
 
@@ -40,7 +42,7 @@ async function* decodeEach(
   let fault: unknown;
   try {
     for await (const request of requests) {
-      const message = decode(call.method.input, request);
+      const message = decode(call, request);
       if (isRefusal(message)) throw new RequestsCutOff(message);
       call.request ??= message;
       yield message;

@@ -112,9 +112,14 @@ export function checkPageToken(value: string): Checked {
 
 /** A count that the server's limits bound, at least one. */
 export function checkCount(count: number, at: string, name: string, limit: number): Checked {
-  const field = fieldPath(at, name);
-  if (count === 0) return refuseField(field, "must have at least one entry");
+  if (count === 0) return refuseField(fieldPath(at, name), "must have at least one entry");
+  return checkCountMax(count, at, name, limit);
+}
+
+/** As `checkCount` for a list that may be empty. */
+export function checkCountMax(count: number, at: string, name: string, limit: number): Checked {
   if (count <= limit) return undefined;
+  const field = fieldPath(at, name);
   return refuse(ErrorReason.QUOTA_EXCEEDED, `${field} has more than ${limit} entries`, {
     field,
     limit: String(limit),

@@ -26,6 +26,7 @@ import { refuseField } from "../../domain/refusal.js";
 import { checkBody, checkOptionalBody } from "./body.js";
 import {
   checkCount,
+  checkCountMax,
   checkEach,
   checkEnum,
   checkId,
@@ -171,7 +172,7 @@ function checkPhaseHasCall(command: PublishHookCommand, at: string): Checked {
   return refuseField(fieldPath(at, "tool_call_id"), `is required for phase ${command.phase}`);
 }
 
-export const checkEndRun: CommandCheck<EndRunCommand> = (command, at) => {
+export const checkEndRun: CommandCheck<EndRunCommand> = (command, at, limits) => {
   const lists = [
     { name: "not_run_tool_call_ids", ids: command.notRunToolCallIds },
     { name: "interrupted_tool_call_ids", ids: command.interruptedToolCallIds },
@@ -182,7 +183,8 @@ export const checkEndRun: CommandCheck<EndRunCommand> = (command, at) => {
     checkEach(lists, ({ name, ids }) =>
       ids.length > 0 && command.outcome === RunOutcome.PARKED
         ? refuseField(fieldPath(at, name), "must be empty if outcome is PARKED")
-        : checkEach(ids, (id, index) => checkListedOnce(id, at, `${name}[${index}]`, listed)),
+        : (checkCountMax(ids.length, at, name, limits.openCallsPerSession) ??
+          checkEach(ids, (id, index) => checkListedOnce(id, at, `${name}[${index}]`, listed))),
     )
   );
 };

@@ -44,6 +44,8 @@ import {
 } from "./checks.js";
 import { checkCommand, type CommandCheck } from "./commands.js";
 
+/** Stores count in signed 64-bit numbers. */
+const SEQUENCE_MAX = 2n ** 63n - 1n;
 const OWNER_SUBJECT_BYTES = 256;
 const TITLE_BYTES = 1024;
 const LABELS = 64;
@@ -140,7 +142,13 @@ export function checkReadBody(request: ReadBodyRequest): Checked {
 }
 
 export function checkListEvents(request: ListEventsRequest): Checked {
-  return checkId(request.sessionId, "", "session_id") ?? checkPageToken(request.pageToken);
+  return (
+    checkId(request.sessionId, "", "session_id") ??
+    checkPageToken(request.pageToken) ??
+    (request.afterSequence > SEQUENCE_MAX
+      ? refuseField("after_sequence", "must be below 2^63")
+      : undefined)
+  );
 }
 
 export function checkBeginRun(request: BeginRunRequest): Checked {

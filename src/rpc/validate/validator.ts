@@ -14,6 +14,7 @@ import { SessionService } from "../../../gen/toolmark/v1/session_service_pb.js";
 import { invariant } from "../../domain/invariant.js";
 import type { Limits } from "../../domain/limits.js";
 import type { Refusal } from "../../domain/refusal.js";
+import { methodName } from "../call.js";
 import type { Checked } from "./checks.js";
 import * as commands from "./commands.js";
 import * as requests from "./requests.js";
@@ -22,11 +23,6 @@ import * as requests from "./requests.js";
 export type Validator = (method: DescMethod, request: Message) => Refusal | undefined;
 
 type RequestCheck = (request: Message, limits: Limits) => Checked;
-
-/** Full name of a method, for example `toolmark.v1.SessionService.GetSession`. */
-export function methodName(method: DescMethod): string {
-  return `${method.parent.typeName}.${method.name}`;
-}
 
 function entry<Input extends DescMessage>(
   method: DescMethod & { readonly input: Input },

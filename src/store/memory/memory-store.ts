@@ -201,7 +201,5 @@ function toIndexedRecord(
   session: MemorySession | undefined,
   { key, firstSequence, lastSequence }: MemoryRecord,
 ): IndexedRecord {
-  const event = findEvent(session, lastSequence);
-  if (event === undefined) throw new Error(`no event ${lastSequence} for ${key.recordId}`);
-  return { ...key, firstSequence, event };
+  return { ...key, firstSequence, lastSequence, event: findEvent(session, lastSequence) };
 }

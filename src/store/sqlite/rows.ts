@@ -40,11 +40,14 @@ export interface EventColumns {
   readonly payload: Uint8Array | null;
 }
 
-export interface RecordColumns extends EventColumns {
+/** Every event column is null if the row that the index names is missing. */
+export interface RecordColumns extends Omit<EventColumns, "position"> {
+  readonly position: bigint | null;
   readonly record_id: string;
   readonly family: bigint;
   readonly tool_call_id: string | null;
   readonly first_sequence: bigint;
+  readonly last_sequence: bigint;
 }
 
 export interface BodyDescriptionColumns {
@@ -122,13 +125,18 @@ export function toEventRow(columns: EventColumns): EventRow {
   };
 }
 
+function hasEvent(columns: RecordColumns): columns is RecordColumns & EventColumns {
+  return columns.position !== null;
+}
+
 export function toIndexedRecord(columns: RecordColumns): IndexedRecord {
   return {
     recordId: columns.record_id,
     family: toRecordFamily(Number(columns.family)),
     toolCallId: columns.tool_call_id ?? undefined,
     firstSequence: columns.first_sequence,
-    event: toEventRow(columns),
+    lastSequence: columns.last_sequence,
+    event: hasEvent(columns) ? toEventRow(columns) : undefined,
   };
 }
 

@@ -24,14 +24,17 @@ import {
   toSnapshotRow,
 } from "./rows.js";
 import type { SessionKeys } from "./session-keys.js";
+import type { SqliteDatabase } from "./sqlite-database.js";
 import type { ReadStatements } from "./statements.js";
 
 /** Answers from committed rows. Synchronous: nothing stays open between calls. */
 export class SqliteReader {
+  readonly #database: SqliteDatabase;
   readonly #keys: SessionKeys;
   readonly #statements: ReadStatements;
 
-  constructor(keys: SessionKeys, statements: ReadStatements) {
+  constructor(database: SqliteDatabase, keys: SessionKeys, statements: ReadStatements) {
+    this.#database = database;
     this.#keys = keys;
     this.#statements = statements;
   }
@@ -137,7 +140,8 @@ export class SqliteReader {
         return found && toRequestRow(found);
       });
     } finally {
-      this.#statements.endRead.run();
+      // SQLite itself ends the transaction at some faults.
+      if (this.#database.inTransaction) this.#statements.endRead.run();
     }
   }
 

@@ -60,7 +60,7 @@ function createStore(opened: OpenedDatabase, options: SqliteStoreOptions): Sqlit
     writes.insertMeta.run(meta.generation, meta.store_id);
   }
   const keys = new SessionKeys(reads.findSessionKey);
-  const reader = new SqliteReader(keys, reads);
+  const reader = new SqliteReader(database, keys, reads);
   const writer = new SqliteWriter(database, keys, writes, reads);
   return {
     generation: meta.generation,

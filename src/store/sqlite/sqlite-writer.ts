@@ -6,6 +6,7 @@ import type {
   SessionRow,
   SnapshotRow,
 } from "../../ledger/store-port.js";
+import { InvariantError } from "../../domain/invariant.js";
 import type { SessionKeys } from "./session-keys.js";
 import { sqliteCode, toError, type SqliteDatabase } from "./sqlite-database.js";
 import type { ReadStatements, WriteStatements } from "./statements.js";
@@ -173,7 +174,7 @@ export class SqliteWriter {
     this.#statements.dropOldSnapshots.run(key, key);
   }
 
-  /** If even this fails, reads could see rows that were never committed: then nothing is answered any more. */
+  /** If even this fails, reads could see rows that were never committed: then the process must stop. */
   #rollBack(cause: Error): Error {
     this.#keys.forgetAll();
     try {
@@ -181,7 +182,11 @@ export class SqliteWriter {
       return cause;
     } catch (error) {
       this.#database.close();
-      return new AggregateError([cause, error], "rollback failed, the store is closed");
+      const causes = new AggregateError(
+        [cause, error],
+        "a transaction can neither end nor be undone",
+      );
+      throw new InvariantError(causes.message, { cause: causes });
     }
   }
 }
@@ -203,7 +208,7 @@ function requireSameSession(before: SessionRow | undefined, after: SessionRow): 
 /** `index` is that of the write being written, absent while the transaction as a whole began or ended. */
 function failure(cause: Error, index: number | undefined): CommitResult {
   const code = sqliteCode(cause);
-  if (index !== undefined && !(cause instanceof AggregateError) && isRefusal(code)) {
+  if (index !== undefined && isRefusal(code)) {
     return { outcome: "command_failed", index, cause };
   }
   return { outcome: "failed", reason: failureReason(code), cause };

@@ -21,9 +21,9 @@ const SESSION_COLUMNS = `tenant, session_id, owner_subject, created_by_subject, 
 const EVENT_COLUMNS = `e.position, e.sequence, e.revision, e.kind, e.time_ms, e.commitment,
   e.private_commitment, e.chain, e.salt, e.payload`;
 
-const SELECT_RECORDS = `SELECT r.record_id, r.family, r.tool_call_id, r.first_sequence,
+const SELECT_RECORDS = `SELECT r.record_id, r.family, r.tool_call_id, r.first_sequence, r.last_sequence,
   ${EVENT_COLUMNS}
-FROM records AS r JOIN events AS e ON e.session = r.session AND e.sequence = r.last_sequence`;
+FROM records AS r LEFT JOIN events AS e ON e.session = r.session AND e.sequence = r.last_sequence`;
 
 const SELECT_SESSIONS = `SELECT ${SESSION_COLUMNS} FROM sessions
 WHERE tenant = @tenant AND create_position > @after AND (@state IS NULL OR state = @state)`;

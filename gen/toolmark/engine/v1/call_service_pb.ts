@@ -234,7 +234,7 @@ export type RecordResultRequest = Message<"toolmark.engine.v1.RecordResultReques
   sessionId: string;
 
   /**
-   * The active run, or the run that ended the call.
+   * The active run. For a result that comes late: any run of the session.
    *
    * @generated from field: string run_id = 2;
    */
@@ -781,8 +781,8 @@ export const CallService: GenService<{
     output: typeof StartToolCallResponseSchema;
   },
   /**
-   * Records a result. A canonical one is recorded once and ends the call; one that comes after a synthetic result is
-   * kept as late_result and changes nothing else, also when its run has ended.
+   * Records a result. A canonical one is recorded once and ends the call; one that comes after a synthetic result, and
+   * names no end, is kept as late_result and changes nothing else, also when its run has ended.
    * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED (BLOCKED), TOOL_CALL_ENDED, TOOL_CALL_NOT_STARTED,
    * RESULT_ALREADY_RECORDED, RESULT_HELD, HOOK_NOT_FOUND, REFERENCE_MISMATCH, BODY_TOO_LARGE, BODY_NOT_FOUND.
    *

@@ -876,14 +876,15 @@ export type EndRunCommand = Message<"toolmark.engine.v1.EndRunCommand"> & {
   outcome: RunOutcome;
 
   /**
-   * Unfinished calls that the harness knows did not run. Not with PARKED.
+   * Unfinished calls that the harness knows did not run. Not with PARKED. At most the limit of open calls.
    *
    * @generated from field: repeated string not_run_tool_call_ids = 2;
    */
   notRunToolCallIds: string[];
 
   /**
-   * Unfinished calls that the harness knows were cut off while they ran. Not with PARKED.
+   * Unfinished calls that the harness knows were cut off while they ran. Not with PARKED. At most the limit of open
+   * calls.
    *
    * @generated from field: repeated string interrupted_tool_call_ids = 3;
    */

@@ -12,15 +12,13 @@ import type { PublishHookResponse, PublishReviewResponse, RecordMessageResponse 
 import { file_toolmark_engine_v1_evidence_service } from "./evidence_service_pb.js";
 import type { Run, StartGate } from "../../v1/run_pb.js";
 import { file_toolmark_v1_run } from "../../v1/run_pb.js";
-import type { ToolCall } from "../../v1/tool_call_pb.js";
-import { file_toolmark_v1_tool_call } from "../../v1/tool_call_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file toolmark/engine/v1/run_service.proto.
  */
 export const file_toolmark_engine_v1_run_service: GenFile = /*@__PURE__*/
-  fileDesc("CiR0b29sbWFyay9lbmdpbmUvdjEvcnVuX3NlcnZpY2UucHJvdG8SEnRvb2xtYXJrLmVuZ2luZS52MSKpAQoPQmVnaW5SdW5SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIqCgpzdGFydF9nYXRlGAMgASgOMhYudG9vbG1hcmsudjEuU3RhcnRHYXRlEjQKCXRha2Vfb3ZlchgEIAEoDjIcLnRvb2xtYXJrLmVuZ2luZS52MS5UYWtlT3ZlckgAiAEBQgwKCl90YWtlX292ZXIiMQoQQmVnaW5SdW5SZXNwb25zZRIdCgNydW4YASABKAsyEC50b29sbWFyay52MS5SdW4iewoNRW5kUnVuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEjIKB2NvbW1hbmQYBCABKAsyIS50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuQ29tbWFuZCJaCg5FbmRSdW5SZXNwb25zZRIdCgNydW4YASABKAsyEC50b29sbWFyay52MS5SdW4SKQoKdG9vbF9jYWxscxgCIAMoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsInUKDEFwcGx5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEi0KCGNvbW1hbmRzGAQgAygLMhsudG9vbG1hcmsuZW5naW5lLnYxLkNvbW1hbmQiQwoNQXBwbHlSZXNwb25zZRIyCgdyZXN1bHRzGAEgAygLMiEudG9vbG1hcmsuZW5naW5lLnYxLkNvbW1hbmRSZXN1bHQiwwcKDUNvbW1hbmRSZXN1bHQSQwoOcmVjb3JkX21lc3NhZ2UYASABKAsyKS50b29sbWFyay5lbmdpbmUudjEuUmVjb3JkTWVzc2FnZVJlc3BvbnNlSAASPQoLYWNjZXB0X3R1cm4YAiABKAsyJi50b29sbWFyay5lbmdpbmUudjEuQWNjZXB0VHVyblJlc3BvbnNlSAASRAoPYW1lbmRfdG9vbF9jYWxsGAMgASgLMikudG9vbG1hcmsuZW5naW5lLnYxLkFtZW5kVG9vbENhbGxSZXNwb25zZUgAEkQKD3N0YXJ0X3Rvb2xfY2FsbBgEIAEoCzIpLnRvb2xtYXJrLmVuZ2luZS52MS5TdGFydFRvb2xDYWxsUmVzcG9uc2VIABJBCg1yZWNvcmRfcmVzdWx0GAUgASgLMigudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZFJlc3VsdFJlc3BvbnNlSAASTAoTcmVjb25jaWxlX3Rvb2xfY2FsbBgGIAEoCzItLnRvb2xtYXJrLmVuZ2luZS52MS5SZWNvbmNpbGVUb29sQ2FsbFJlc3BvbnNlSAASNwoIb3Blbl9hc2sYByABKAsyIy50b29sbWFyay5lbmdpbmUudjEuT3BlbkFza1Jlc3BvbnNlSAASPwoMd2l0aGRyYXdfYXNrGAggASgLMicudG9vbG1hcmsuZW5naW5lLnYxLldpdGhkcmF3QXNrUmVzcG9uc2VIABI7CgpzZXR0bGVfYXNrGAkgASgLMiUudG9vbG1hcmsuZW5naW5lLnYxLlNldHRsZUFza1Jlc3BvbnNlSAASQgoOcGFya190b29sX2NhbGwYCiABKAsyKC50b29sbWFyay5lbmdpbmUudjEuUGFya1Rvb2xDYWxsUmVzcG9uc2VIABJPChRzZXR0bGVfYXV0aG9yaXphdGlvbhgLIAEoCzIvLnRvb2xtYXJrLmVuZ2luZS52MS5TZXR0bGVBdXRob3JpemF0aW9uUmVzcG9uc2VIABI/CgxwdWJsaXNoX2hvb2sYDCABKAsyJy50b29sbWFyay5lbmdpbmUudjEuUHVibGlzaEhvb2tSZXNwb25zZUgAEkMKDnB1Ymxpc2hfcmV2aWV3GA0gASgLMikudG9vbG1hcmsuZW5naW5lLnYxLlB1Ymxpc2hSZXZpZXdSZXNwb25zZUgAEjUKB2VuZF9ydW4YDiABKAsyIi50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuUmVzcG9uc2VIAEIICgZyZXN1bHQqTgoIVGFrZU92ZXISGQoVVEFLRV9PVkVSX1VOU1BFQ0lGSUVEEAASEQoNVEFLRV9PVkVSX0VORBABEhQKEFRBS0VfT1ZFUl9SRVNVTUUQAjKCAgoKUnVuU2VydmljZRJVCghCZWdpblJ1bhIjLnRvb2xtYXJrLmVuZ2luZS52MS5CZWdpblJ1blJlcXVlc3QaJC50b29sbWFyay5lbmdpbmUudjEuQmVnaW5SdW5SZXNwb25zZRJPCgZFbmRSdW4SIS50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuUmVxdWVzdBoiLnRvb2xtYXJrLmVuZ2luZS52MS5FbmRSdW5SZXNwb25zZRJMCgVBcHBseRIgLnRvb2xtYXJrLmVuZ2luZS52MS5BcHBseVJlcXVlc3QaIS50b29sbWFyay5lbmdpbmUudjEuQXBwbHlSZXNwb25zZWIGcHJvdG8z", [file_toolmark_engine_v1_call_service, file_toolmark_engine_v1_command, file_toolmark_engine_v1_evidence_service, file_toolmark_v1_run, file_toolmark_v1_tool_call]);
+  fileDesc("CiR0b29sbWFyay9lbmdpbmUvdjEvcnVuX3NlcnZpY2UucHJvdG8SEnRvb2xtYXJrLmVuZ2luZS52MSKpAQoPQmVnaW5SdW5SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIqCgpzdGFydF9nYXRlGAMgASgOMhYudG9vbG1hcmsudjEuU3RhcnRHYXRlEjQKCXRha2Vfb3ZlchgEIAEoDjIcLnRvb2xtYXJrLmVuZ2luZS52MS5UYWtlT3ZlckgAiAEBQgwKCl90YWtlX292ZXIiMQoQQmVnaW5SdW5SZXNwb25zZRIdCgNydW4YASABKAsyEC50b29sbWFyay52MS5SdW4iewoNRW5kUnVuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEjIKB2NvbW1hbmQYBCABKAsyIS50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuQ29tbWFuZCJGCg5FbmRSdW5SZXNwb25zZRIdCgNydW4YASABKAsyEC50b29sbWFyay52MS5SdW4SFQoNdG9vbF9jYWxsX2lkcxgCIAMoCSJ1CgxBcHBseVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZydW5faWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRItCghjb21tYW5kcxgEIAMoCzIbLnRvb2xtYXJrLmVuZ2luZS52MS5Db21tYW5kIkMKDUFwcGx5UmVzcG9uc2USMgoHcmVzdWx0cxgBIAMoCzIhLnRvb2xtYXJrLmVuZ2luZS52MS5Db21tYW5kUmVzdWx0IsMHCg1Db21tYW5kUmVzdWx0EkMKDnJlY29yZF9tZXNzYWdlGAEgASgLMikudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZE1lc3NhZ2VSZXNwb25zZUgAEj0KC2FjY2VwdF90dXJuGAIgASgLMiYudG9vbG1hcmsuZW5naW5lLnYxLkFjY2VwdFR1cm5SZXNwb25zZUgAEkQKD2FtZW5kX3Rvb2xfY2FsbBgDIAEoCzIpLnRvb2xtYXJrLmVuZ2luZS52MS5BbWVuZFRvb2xDYWxsUmVzcG9uc2VIABJECg9zdGFydF90b29sX2NhbGwYBCABKAsyKS50b29sbWFyay5lbmdpbmUudjEuU3RhcnRUb29sQ2FsbFJlc3BvbnNlSAASQQoNcmVjb3JkX3Jlc3VsdBgFIAEoCzIoLnRvb2xtYXJrLmVuZ2luZS52MS5SZWNvcmRSZXN1bHRSZXNwb25zZUgAEkwKE3JlY29uY2lsZV90b29sX2NhbGwYBiABKAsyLS50b29sbWFyay5lbmdpbmUudjEuUmVjb25jaWxlVG9vbENhbGxSZXNwb25zZUgAEjcKCG9wZW5fYXNrGAcgASgLMiMudG9vbG1hcmsuZW5naW5lLnYxLk9wZW5Bc2tSZXNwb25zZUgAEj8KDHdpdGhkcmF3X2FzaxgIIAEoCzInLnRvb2xtYXJrLmVuZ2luZS52MS5XaXRoZHJhd0Fza1Jlc3BvbnNlSAASOwoKc2V0dGxlX2FzaxgJIAEoCzIlLnRvb2xtYXJrLmVuZ2luZS52MS5TZXR0bGVBc2tSZXNwb25zZUgAEkIKDnBhcmtfdG9vbF9jYWxsGAogASgLMigudG9vbG1hcmsuZW5naW5lLnYxLlBhcmtUb29sQ2FsbFJlc3BvbnNlSAASTwoUc2V0dGxlX2F1dGhvcml6YXRpb24YCyABKAsyLy50b29sbWFyay5lbmdpbmUudjEuU2V0dGxlQXV0aG9yaXphdGlvblJlc3BvbnNlSAASPwoMcHVibGlzaF9ob29rGAwgASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlB1Ymxpc2hIb29rUmVzcG9uc2VIABJDCg5wdWJsaXNoX3JldmlldxgNIAEoCzIpLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoUmV2aWV3UmVzcG9uc2VIABI1CgdlbmRfcnVuGA4gASgLMiIudG9vbG1hcmsuZW5naW5lLnYxLkVuZFJ1blJlc3BvbnNlSABCCAoGcmVzdWx0Kk4KCFRha2VPdmVyEhkKFVRBS0VfT1ZFUl9VTlNQRUNJRklFRBAAEhEKDVRBS0VfT1ZFUl9FTkQQARIUChBUQUtFX09WRVJfUkVTVU1FEAIyggIKClJ1blNlcnZpY2USVQoIQmVnaW5SdW4SIy50b29sbWFyay5lbmdpbmUudjEuQmVnaW5SdW5SZXF1ZXN0GiQudG9vbG1hcmsuZW5naW5lLnYxLkJlZ2luUnVuUmVzcG9uc2USTwoGRW5kUnVuEiEudG9vbG1hcmsuZW5naW5lLnYxLkVuZFJ1blJlcXVlc3QaIi50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuUmVzcG9uc2USTAoFQXBwbHkSIC50b29sbWFyay5lbmdpbmUudjEuQXBwbHlSZXF1ZXN0GiEudG9vbG1hcmsuZW5naW5lLnYxLkFwcGx5UmVzcG9uc2ViBnByb3RvMw", [file_toolmark_engine_v1_call_service, file_toolmark_engine_v1_command, file_toolmark_engine_v1_evidence_service, file_toolmark_v1_run]);
 
 /**
  * Request of BeginRun.
@@ -141,11 +139,12 @@ export type EndRunResponse = Message<"toolmark.engine.v1.EndRunResponse"> & {
   run?: Run | undefined;
 
   /**
-   * The calls that ended with it, without body bytes. Empty for PARKED.
+   * The calls that ended with it, in the order of acceptance; they may be many, so read them by their ids. Empty for
+   * PARKED.
    *
-   * @generated from field: repeated toolmark.v1.ToolCall tool_calls = 2;
+   * @generated from field: repeated string tool_call_ids = 2;
    */
-  toolCalls: ToolCall[];
+  toolCallIds: string[];
 };
 
 /**
@@ -183,7 +182,7 @@ export type ApplyRequest = Message<"toolmark.engine.v1.ApplyRequest"> & {
   requestId: string;
 
   /**
-   * The commands, at least one. EndRun only as the last.
+   * The commands, at least one and at most the server's limit. EndRun only as the last.
    *
    * @generated from field: repeated toolmark.engine.v1.Command commands = 4;
    */
@@ -392,14 +391,15 @@ export const TakeOverSchema: GenEnum<TakeOver> = /*@__PURE__*/
  * outcome of the first and writes nothing; with another message it is REQUEST_ID_REUSED. A refused request stores
  * nothing and leaves its id free. A command is durable before it is answered. Every command that names a run which is
  * not the active one is RUN_NOT_ACTIVE (RUN_NOT_FOUND if the session has no such run). Every command may be answered
- * FIELD_INVALID, SESSION_NOT_FOUND, SESSION_ENDED, HIGH_WATER_UNAVAILABLE, CALLER_GONE, DEADLINE_PASSED, DRAINING,
- * STORE_BUSY, STORE_FULL or COMMIT_UNCERTAIN.
+ * FIELD_INVALID, SESSION_NOT_FOUND, SESSION_ENDED, SESSION_ERASED, HIGH_WATER_UNAVAILABLE, CALLER_GONE,
+ * DEADLINE_PASSED, DRAINING, STORE_BUSY, STORE_FULL, COMMIT_UNCERTAIN or DATA_DAMAGED.
  *
  * @generated from service toolmark.engine.v1.RunService
  */
 export const RunService: GenService<{
   /**
-   * Begins a run. At most one run of a session is active. Errors: RUN_ACTIVE.
+   * Begins a run. At most one run of a session is active. Under a run without start gate an unfinished call may run
+   * unrecorded, so such a run turns the ran of open calls that were not started from NO to UNKNOWN. Errors: RUN_ACTIVE.
    *
    * @generated from rpc toolmark.engine.v1.RunService.BeginRun
    */
@@ -423,7 +423,8 @@ export const RunService: GenService<{
   },
   /**
    * Applies commands in order, all or nothing, in one commit. A refusal is that of the first refused command, with its
-   * position as metadata "command". Errors: those of the commands; QUOTA_EXCEEDED.
+   * position as metadata "command". Errors: those of the commands; QUOTA_EXCEEDED, also if the reply would be larger
+   * than the server may send.
    *
    * @generated from rpc toolmark.engine.v1.RunService.Apply
    */
