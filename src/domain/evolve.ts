@@ -10,13 +10,26 @@ export function evolve(
   before: SessionState | undefined,
   events: readonly DraftEvent[],
 ): SessionState {
-  let state = before;
-  const openCalls = new LazyMap(before?.openCalls);
-  for (const event of events) {
-    state = evolveRecord(state, event, openCalls);
+  return new Fold(before).add(events);
+}
+
+/** Folds events bit by bit. Of the states that it gives only the last may be kept: they share one map. */
+export class Fold {
+  #state: SessionState | undefined;
+  readonly #openCalls: LazyMap;
+
+  constructor(before: SessionState | undefined) {
+    this.#state = before;
+    this.#openCalls = new LazyMap(before?.openCalls);
   }
-  invariant(state !== undefined, "a session begins with its own record");
-  return { ...state, openCalls: openCalls.current };
+
+  add(events: readonly DraftEvent[]): SessionState {
+    let state = this.#state;
+    for (const event of events) state = evolveRecord(state, event, this.#openCalls);
+    invariant(state !== undefined, "a session begins with its own record");
+    this.#state = { ...state, openCalls: this.#openCalls.current };
+    return this.#state;
+  }
 }
 
 function evolveRecord(

@@ -8,17 +8,11 @@ export interface Page<Item> {
 
 const DEFAULT_PAGE_SIZE = 50;
 
-/** The number of entries of a page: the default for 0, lowered to the limit. */
-export function pageSizeOf(requested: number, limits: Limits): number {
-  return Math.min(requested === 0 ? DEFAULT_PAGE_SIZE : requested, limits.pageSize);
-}
+/** JSON spells a control character in six bytes, and bytes in base64: no reply is longer than this times its binary form. */
+const JSON_GROWTH_MAX = 6;
 
-/**
- * The bytes of one page's entries: half of what may leave, since JSON spells bytes in base64 and the envelope takes its
- * share.
- */
-export function pageBytesOf(limits: Limits): number {
-  return Math.floor(limits.outgoingMessageBytes / 2);
+function pageSizeOf(requested: number, limits: Limits): number {
+  return Math.min(requested === 0 ? DEFAULT_PAGE_SIZE : requested, limits.pageSize);
 }
 
 /** Collects entries until the page is full by count or by bytes; the first entry always fits. */
@@ -31,7 +25,7 @@ export class PageBuilder<Item> {
 
   constructor(requestedSize: number, limits: Limits) {
     this.#size = pageSizeOf(requestedSize, limits);
-    this.#bytesMax = pageBytesOf(limits);
+    this.#bytesMax = Math.floor(limits.outgoingMessageBytes / JSON_GROWTH_MAX);
   }
 
   /** How many rows to read: one more than the page holds, to know whether another follows. */

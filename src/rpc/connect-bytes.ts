@@ -79,7 +79,7 @@ export function asDeclared(
 ): UniversalServerResponse {
   const type = response.header?.get("content-type");
   const isJson = contextValues?.get(jsonKey) ?? true;
-  if (isJson || type == null || response.status !== 200) return response;
+  if (isJson || type === null || type === undefined || response.status !== 200) return response;
   response.header?.set("content-type", type.replace(/json$/, "proto"));
   return response;
 }

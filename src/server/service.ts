@@ -56,7 +56,7 @@ function observerOf(log: Log): LedgerObserver {
       log.warn("a stored session is damaged", { sessionId, warning, cause });
     },
     commitFailed: ({ outcome, cause }) => {
-      log.error("a commit failed", { warning: outcome, fault: traceOf(cause) });
+      log.error("a commit failed", { outcome, fault: traceOf(cause) });
     },
   };
 }

@@ -161,12 +161,12 @@ describe("B78 text that is not well-formed Unicode is refused with nothing writt
     [
       "Connect binary",
       () => post("application/proto", Uint8Array.from(binary)),
-      { status: 500, text: expect.stringContaining('"code":"internal"') as string },
+      { status: 400, text: expect.stringContaining('"code":"invalid_argument"') as string },
     ],
     [
       "gRPC-Web",
       () => post("application/grpc-web+proto", frameOf(binary)),
-      { status: 200, text: expect.stringContaining("grpc-status: 13") as string },
+      { status: 200, text: expect.stringContaining("grpc-status: 3") as string },
     ],
     [
       "Connect JSON, as an escape",

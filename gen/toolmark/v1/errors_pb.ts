@@ -220,7 +220,8 @@ export enum ErrorReason {
 
   /**
    * FAILED_PRECONDITION. A provider call id belongs to an earlier call without a result. Metadata: positions and
-   * tool_call_ids of the first 16 such calls. Nothing of the turn was recorded: record that result, or ask the model for a new turn.
+   * tool_call_ids of the first 16 such calls. Nothing of the turn was recorded: record that result, or ask the model
+   * for a new turn.
    *
    * @generated from enum value: ERROR_REASON_PROVIDER_CALL_ID_OUTSTANDING = 70;
    */

@@ -1,6 +1,6 @@
 import type { ApplyRequest } from "../../../gen/toolmark/engine/v1/run_service_pb.js";
 import { recordIdOf } from "../record-id.js";
-import { evolve } from "../evolve.js";
+import { Fold } from "../evolve.js";
 import { isRefusal, type Refusal } from "../refusal.js";
 import type { DraftEvent, SessionState } from "../session-state.js";
 import { decideCommand } from "./command.js";
@@ -29,6 +29,7 @@ export function decideApply(
     settledRecord: (id) => written.get(id) ?? facts.settledRecord(id),
     storedBody: (ref) => bodies.find(({ bodyRef }) => bodyRef === ref) ?? facts.storedBody(ref),
   };
+  const fold = new Fold(before);
   let state = before;
   for (const [index, command] of request.commands.entries()) {
     const draft = new Draft(request.sessionId, state, seen);
@@ -36,7 +37,7 @@ export function decideApply(
     if (isRefusal(decided)) {
       return { ...decided, metadata: { ...decided.metadata, command: String(index) } };
     }
-    state = evolve(state, decided.events);
+    state = fold.add(decided.events);
     for (const { record } of decided.events) {
       const id = recordIdOf(record.record);
       if (id !== undefined) written.set(id, record.record);
