@@ -8,7 +8,7 @@ export interface Page<Item> {
 
 const DEFAULT_PAGE_SIZE = 50;
 
-/** JSON spells a control character in six bytes, and bytes in base64: no reply is longer than this times its binary form. */
+/** JSON spells a control character in six bytes: no reply in JSON is longer than this times its binary form. */
 const JSON_GROWTH_MAX = 6;
 
 function pageSizeOf(requested: number, limits: Limits): number {

@@ -146,7 +146,7 @@ describe("B78 text that is not well-formed Unicode is refused with nothing writt
     const reply = await fetch(url(), { method: "POST", headers, body });
     return { status: reply.status, text: await reply.text() };
   };
-  /** Codes of COMPATIBILITY.md: only gRPC, where we decode ourselves, gives the reason. */
+  /** Every listener decodes by the same rule, so all answer alike. */
   const wrong: [string, () => Promise<unknown>, unknown][] = [
     [
       "native gRPC",
