@@ -29,6 +29,8 @@ interface Subject {
   frames(): Promise<Frames>;
 }
 
+type Stop = () => void | Promise<void>;
+
 interface Bench {
   readonly options: Options;
   readonly generator: LoadGenerator;
@@ -120,24 +122,16 @@ function column(text: string): string {
   return text.padStart(12);
 }
 
-async function serviceSubjects(
-  address: string,
-  preparation: Preparation,
-): Promise<{ hook: Frames; subjects: Subject[] }> {
-  const run = await preparation.beginRun();
-  const hook = hookFrames(run, await preparation.acceptCall(run));
-  return {
-    hook,
-    subjects: [
-      { name: "PublishHook", address, frames: () => Promise.resolve(hook) },
-      {
-        name: "AcceptTurn",
-        address,
-        frames: async () => turnFrames(await preparation.beginRuns(TURN_SESSIONS)),
-      },
-    ],
-  };
-}
+/** What is measured of the service, each on a server and a database of its own. */
+const SERVICE_SUBJECTS = {
+  PublishHook: async (preparation: Preparation): Promise<Subject["frames"]> => {
+    const run = await preparation.beginRun();
+    const frames = hookFrames(run, await preparation.acceptCall(run));
+    return () => Promise.resolve(frames);
+  },
+  AcceptTurn: (preparation: Preparation): Promise<Subject["frames"]> =>
+    Promise.resolve(async () => turnFrames(await preparation.beginRuns(TURN_SESSIONS))),
+};
 
 /** Frames of the size that the service's own ids lead to, for a run without the service. */
 function stubHookFrames(): Frames {
@@ -159,39 +153,66 @@ function explain(options: Options, frames: Frames): void {
   );
 }
 
-async function runBench(options: Options, folder: string, stops: (() => void | Promise<void>)[]) {
+async function runBench(options: Options, folder: string, stops: Stop[]): Promise<void> {
   const generator = await LoadGenerator.compile(join(ROOT, "bench/load.c"), folder);
   const echo = await startServer("echo", [join(DIST, "bench/echo-server.js")], folder);
   stops.push(() => echo.stop());
-  let hook = stubHookFrames();
-  const subjects: Subject[] = [
-    { name: "echo", address: echo.grpcAddress, frames: () => Promise.resolve(hook) },
-  ];
-  if (!options.echoOnly) {
-    const service = await startService(folder, options.profile);
-    stops.push(() => service.stop());
-    const preparation = new Preparation(service.grpcAddress);
-    stops.push(() => {
-      preparation.close();
-    });
-    const prepared = await serviceSubjects(service.grpcAddress, preparation);
-    hook = prepared.hook;
-    subjects.push(...prepared.subjects);
-  }
+  const hook = stubHookFrames();
+  const echoSubject: Subject = {
+    name: "echo",
+    address: echo.grpcAddress,
+    frames: () => Promise.resolve(hook),
+  };
   explain(options, hook);
+  if (options.echoOnly) {
+    for (const concurrency of CONCURRENCIES) {
+      await measureAndReport({ options, generator, subjects: [echoSubject] }, concurrency);
+    }
+  } else {
+    for (const name of ["PublishHook", "AcceptTurn"] as const) {
+      await runServiceSubject(name, { options, generator, subjects: [echoSubject] }, folder);
+    }
+  }
   for (const concurrency of CONCURRENCIES) {
-    print(`\n${concurrency.connections * concurrency.streams} in flight`);
-    report(await measure({ options, generator, subjects }, concurrency));
     const { seconds } = options;
     const check = await h2loadPerSecond(echo.grpcAddress, hook, concurrency, seconds, folder);
-    print(`echo, by h2load as a cross-check: ${check.toFixed(0)} requests/s`);
+    print(`echo by h2load, ${inFlight(concurrency)}: ${check.toFixed(0)} requests/s`);
   }
+}
+
+async function runServiceSubject(
+  name: keyof typeof SERVICE_SUBJECTS,
+  bench: Bench,
+  folder: string,
+): Promise<void> {
+  const own = await mkdtemp(join(folder, "service-"));
+  const service = await startService(own, bench.options.profile);
+  const preparation = new Preparation(service.grpcAddress);
+  try {
+    const frames = await SERVICE_SUBJECTS[name](preparation);
+    const subject = { name, address: service.grpcAddress, frames };
+    for (const concurrency of CONCURRENCIES) {
+      await measureAndReport({ ...bench, subjects: [...bench.subjects, subject] }, concurrency);
+    }
+  } finally {
+    preparation.close();
+    await service.stop();
+  }
+}
+
+async function measureAndReport(bench: Bench, concurrency: Concurrency): Promise<void> {
+  print(`\n${inFlight(concurrency)}`);
+  report(await measure(bench, concurrency));
+}
+
+function inFlight({ connections, streams }: Concurrency): string {
+  return `${connections * streams} in flight`;
 }
 
 async function main(): Promise<void> {
   const options = readOptions();
   const folder = await makeFolder();
-  const stops: (() => void | Promise<void>)[] = [];
+  const stops: Stop[] = [];
   try {
     await runBench(options, folder, stops);
   } finally {
