@@ -1,14 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import type { AmendToolCallCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
-import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { EventRecordSchema } from "../../../gen/toolmark/v1/event_pb.js";
-import { ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { equalBytes } from "../bytes.js";
 import { EventKind } from "../event-kind.js";
 import { isRefusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
 import type { Decided, Draft } from "./draft.js";
-import { findCall, hasEnded, refuseEnded, refuseForCall } from "./find-call.js";
+import { findUnstartedCall } from "./find-call.js";
 import { intakeBody } from "./intake-body.js";
 
 export function amendToolCall(
@@ -16,18 +14,14 @@ export function amendToolCall(
   state: SessionState,
   command: AmendToolCallCommand,
 ): Decided {
-  const found = findCall(state, draft.facts, command.toolCallId);
-  if (isRefusal(found)) return found;
-  const { call } = found;
-  if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
-  if (call.state === ToolCallState.STARTED) {
-    return refuseForCall(ErrorReason.TOOL_CALL_STARTED, "the call has started", call);
-  }
+  const open = findUnstartedCall(state, draft.facts, command.toolCallId);
+  if (isRefusal(open)) return open;
+  const { call, sequence } = open;
   const effective = intakeBody(draft, command.effective, "command.effective");
   if (isRefusal(effective)) return effective;
   if (equalBytes(effective.sha256, call.effective?.sha256 ?? new Uint8Array(0))) {
     const record = create(EventRecordSchema, { record: { case: "toolCall", value: call } });
-    return { events: [], bodies: [], reply: [{ sequence: found.open.sequence, record }] };
+    return { events: [], bodies: [], reply: [{ sequence, record }] };
   }
   const amended = draft.revise(EventKind.toolCallAmended, (revision) => ({
     case: "toolCall",

@@ -1,6 +1,6 @@
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
-import { refuse, type Refusal } from "../refusal.js";
+import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import type { Facts } from "./draft.js";
 
@@ -31,6 +31,20 @@ export function refuseEnded(call: ToolCall): Refusal {
 
 export function refuseForCall(reason: ErrorReason, message: string, call: ToolCall): Refusal {
   return refuse(reason, message, { tool_call_id: call.toolCallId });
+}
+
+/** A call that has neither started nor ended, or why it is no such call. */
+export function findUnstartedCall(
+  state: SessionState,
+  facts: Facts,
+  toolCallId: string,
+): OpenCall | Refusal {
+  const found = findCall(state, facts, toolCallId);
+  if (isRefusal(found)) return found;
+  const { call } = found;
+  if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
+  if (call.state !== ToolCallState.STARTED) return found.open;
+  return refuseForCall(ErrorReason.TOOL_CALL_STARTED, "the call has started", call);
 }
 
 /** Whether a call has neither ended nor started. */

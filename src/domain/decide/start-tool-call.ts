@@ -6,20 +6,16 @@ import { EventKind } from "../event-kind.js";
 import { isRefusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
 import type { Decided, Draft } from "./draft.js";
-import { findCall, hasEnded, refuseEnded, refuseForCall } from "./find-call.js";
+import { findUnstartedCall, refuseForCall } from "./find-call.js";
 
 export function startToolCall(
   draft: Draft,
   state: SessionState,
   command: StartToolCallCommand,
 ): Decided {
-  const found = findCall(state, draft.facts, command.toolCallId);
-  if (isRefusal(found)) return found;
-  const { call } = found;
-  if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
-  if (call.state === ToolCallState.STARTED) {
-    return refuseForCall(ErrorReason.TOOL_CALL_STARTED, "the call has already started", call);
-  }
+  const open = findUnstartedCall(state, draft.facts, command.toolCallId);
+  if (isRefusal(open)) return open;
+  const { call } = open;
   if (call.state !== ToolCallState.ACCEPTED) {
     return refuseForCall(ErrorReason.START_NOT_ALLOWED, "the call waits for an answer", call);
   }
