@@ -119,13 +119,15 @@ describe.each(WIRES)("over %s", (wire) => {
 
   test("a deadline that passes before the decision has no effect", async () => {
     const caller = service.clients(wire);
+    // The deadline must pass in the queue, not while a first connection is made.
+    await caller.info.getServerInfo({});
     const { first } = await holdUp();
     const before = await written();
     const requestId = freshRequestId();
     let failure: ReturnType<typeof refused> | undefined;
     const call = await nextArrival(() => {
       const request = { ...of(run, requestId), command: HOOK };
-      failure = refused(caller.evidence.publishHook(request, { timeoutMs: 300 }));
+      failure = refused(caller.evidence.publishHook(request, { timeoutMs: 2000 }));
     });
     expect((await failure)?.code).toBe(Code.DeadlineExceeded);
     await until(() => call.aborted !== undefined);
