@@ -1,6 +1,8 @@
 import { ConnectError } from "@connectrpc/connect";
 import { ErrorInfoSchema, type ErrorInfo } from "../../gen/google/rpc/error_details_pb.js";
+import { AskKind, AskProvenance, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import type { Receipt } from "../../gen/toolmark/v1/receipt_pb.js";
 import { RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { SessionKind, type Session } from "../../gen/toolmark/v1/session_pb.js";
 import { ToolCallState, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
@@ -75,15 +77,21 @@ export class Harness {
   }
 
   /** Tries a turn that must be refused, and returns why it was. */
-  async refusedTurn(...calls: readonly ModelCall[]): Promise<ErrorInfo> {
-    try {
-      await this.acceptTurn(...calls);
-    } catch (error) {
-      const [info] = ConnectError.from(error).findDetails(ErrorInfoSchema);
-      if (info !== undefined) return info;
-      throw error;
-    }
-    throw new Error("the turn was not refused");
+  refusedTurn(...calls: readonly ModelCall[]): Promise<ErrorInfo> {
+    return refusalOf(this.acceptTurn(...calls));
+  }
+
+  /** Asks a person whether a call may run. */
+  async ask(toolCallId: string, prompt: string): Promise<Ask> {
+    const kind = AskKind.ACTION;
+    const provenance = AskProvenance.PERMISSION;
+    const command = { toolCallId, kind, provenance, prompt };
+    return known((await this.clients.calls.openAsk({ ...this.#request(), command })).ask);
+  }
+
+  async receipt(receiptId: string): Promise<Receipt> {
+    const request = { sessionId: this.#sessionId, receiptId };
+    return known((await this.clients.approvals.getReceipt(request)).receipt);
   }
 
   /** A hook forbids a call, and the harness records that it did not run. */
@@ -141,7 +149,19 @@ export class Harness {
   }
 }
 
-function known<T>(value: T | undefined): T {
+/** Why something was refused that must be. */
+export async function refusalOf(refused: Promise<unknown>): Promise<ErrorInfo> {
+  try {
+    await refused;
+  } catch (error) {
+    const [info] = ConnectError.from(error).findDetails(ErrorInfoSchema);
+    if (info !== undefined) return info;
+    throw error;
+  }
+  throw new Error("it was not refused");
+}
+
+export function known<T>(value: T | undefined): T {
   if (value === undefined) throw new Error("a reply lacks its record");
   return value;
 }

@@ -10,6 +10,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 
@@ -85,5 +86,6 @@ function clientsOver(baseUrl: string, sessionManager: Http2SessionManager) {
     calls: createClient(CallService, transport),
     evidence: createClient(EvidenceService, transport),
     history: createClient(HistoryService, transport),
+    approvals: createClient(ApprovalService, transport),
   };
 }

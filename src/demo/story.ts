@@ -1,13 +1,15 @@
 import type { ErrorInfo } from "../../gen/google/rpc/error_details_pb.js";
 import type { Body } from "../../gen/toolmark/v1/body_pb.js";
+import { SpendState, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import {
   Ran,
   ToolCallState,
   ToolResultKind,
   type ToolCall,
 } from "../../gen/toolmark/v1/tool_call_pb.js";
-import { Harness, type ModelCall } from "./harness.js";
+import { Harness, known, type ModelCall } from "./harness.js";
 import type { Page } from "./page.js";
+import { Person } from "./person.js";
 import type { Stage } from "./stage.js";
 
 const READ = { tool: "read_file", args: '{"path":"notes.md"}', providerId: "call_0" };
@@ -15,6 +17,7 @@ const SEARCH = { tool: "search", args: '{"query":"open invoices"}', providerId: 
 const REMOVE = { tool: "remove_file", args: '{"path":"archive"}', providerId: "call_2" };
 const FETCH = { tool: "fetch_page", args: '{"page":1}', providerId: "call_4" };
 const LIST = { tool: "list_files", args: "{}", providerId: "call_3" };
+const SEND = { tool: "send_mail", args: '{"to":"Ada"}', providerId: "call_5" };
 const READ_AGAIN = { ...READ, args: '{"path":"todo.md"}' };
 
 /** One session of an agent, told step by step while it happens. */
@@ -27,7 +30,9 @@ export async function tellStory(stage: Stage, page: Page): Promise<void> {
   await story.blockedCall();
   await story.amendedCall();
   await story.completedProviderId();
+  await story.question();
   await story.restart();
+  await story.answer();
   await story.endOfRun();
   await story.lateResult();
   await story.account();
@@ -37,6 +42,7 @@ class Story {
   #read = "";
   #search = "";
   #remove = "";
+  #send = "";
 
   constructor(
     readonly stage: Stage,
@@ -126,6 +132,40 @@ class Story {
       ],
     );
     page.say("The same provider id, two calls: neither can be taken for the other.");
+  }
+
+  async question(): Promise<void> {
+    const { harness, page } = this;
+    page.chapter("A person is asked before a call runs");
+    const [call] = await harness.acceptTurn(SEND);
+    this.#send = call?.toolCallId ?? "";
+    const ask = await harness.ask(this.#send, "Send this mail?");
+    const { state } = await harness.call(this.#send);
+    page.table(
+      ["tool", "state", "ask", "asks about arguments"],
+      [[SEND.tool, ToolCallState[state], ask.askId, SEND.args]],
+    );
+    page.say("Until the ask is settled the call cannot be started.");
+  }
+
+  async answer(): Promise<void> {
+    const { harness, page } = this;
+    page.chapter("The person answers, and clicks twice");
+    const person = new Person(harness.clients);
+    const [shown] = await person.inbox();
+    const receipt = await person.answer(known(shown), Verdict.ALLOW_ONCE);
+    const late = await person.answerTooLate(known(shown), Verdict.DENY);
+    await harness.start(this.#send);
+    await harness.recordResult(this.#send, "sent");
+    const { spendState } = await harness.receipt(receipt.receiptId);
+    page.table(
+      ["click", "answered", "receipt", "now"],
+      [
+        [Verdict[Verdict.ALLOW_ONCE], "taken", receipt.receiptId, SpendState[spendState]],
+        [Verdict[Verdict.DENY], late.reason, late.metadata["receipt_id"] ?? "", ""],
+      ],
+    );
+    page.say("The allow was for this call with these arguments, and its start has used it up.");
   }
 
   async restart(): Promise<void> {

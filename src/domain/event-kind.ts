@@ -16,5 +16,18 @@ export const EventKind = {
   toolCallReconciled: "TOOL_CALL_RECONCILED",
   provisional: "PROVISIONAL",
   hookPublished: "HOOK_PUBLISHED",
+  reviewPublished: "REVIEW_PUBLISHED",
+  askOpened: "ASK_OPENED",
+  askAnswered: "ASK_ANSWERED",
+  askExpired: "ASK_EXPIRED",
+  askWithdrawn: "ASK_WITHDRAWN",
+  askSuperseded: "ASK_SUPERSEDED",
+  receiptWritten: "RECEIPT_WRITTEN",
+  receiptSpent: "RECEIPT_SPENT",
+  receiptVoided: "RECEIPT_VOIDED",
+  toolCallWaiting: "TOOL_CALL_WAITING",
+  toolCallReady: "TOOL_CALL_READY",
+  authorizationRequested: "AUTHORIZATION_REQUESTED",
+  authorizationSettled: "AUTHORIZATION_SETTLED",
 } as const;
 export type EventKind = (typeof EventKind)[keyof typeof EventKind];

@@ -1,8 +1,11 @@
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import { RunState } from "../../gen/toolmark/v1/run_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { evolveAsk, evolveAuthorization, evolveReceipt } from "./evolve-asks.js";
 import { invariant } from "./invariant.js";
+import { LazyMap } from "./lazy-map.js";
 import { merge } from "./merge-law.js";
+import { NOTHING_ASKED, type OpenRecords } from "./open-records.js";
 import type { DraftEvent, OpenCall, SessionState } from "./session-state.js";
 
 /** The state after events, in order. A session's first event must carry the Session record. */
@@ -13,29 +16,43 @@ export function evolve(
   return new Fold(before).add(events);
 }
 
-/** Folds events bit by bit. Of the states that it gives only the last may be kept: they share one map. */
+/** Folds events bit by bit. Of the states that it gives only the last may be kept: they share their maps. */
 export class Fold {
   #state: SessionState | undefined;
-  readonly #openCalls: LazyMap;
+  readonly #open: OpenRecords;
 
   constructor(before: SessionState | undefined) {
     this.#state = before;
-    this.#openCalls = new LazyMap(before?.openCalls);
+    this.#open = {
+      calls: new LazyMap(before?.openCalls),
+      asks: new LazyMap(before?.openAsks),
+      authorizations: new LazyMap(before?.pendingAuthorizations),
+    };
   }
 
   add(events: readonly DraftEvent[]): SessionState {
     let state = this.#state;
-    for (const event of events) state = evolveRecord(state, event, this.#openCalls);
+    for (const event of events) state = evolveRecord(state, event, this.#open);
     invariant(state !== undefined, "a session begins with its own record");
-    this.#state = { ...state, openCalls: this.#openCalls.current };
+    this.#state = { ...state, ...openOf(this.#open) };
     return this.#state;
   }
+}
+
+function openOf(
+  open: OpenRecords,
+): Pick<SessionState, "openCalls" | "openAsks" | "pendingAuthorizations"> {
+  return {
+    openCalls: open.calls.current,
+    openAsks: open.asks.current,
+    pendingAuthorizations: open.authorizations.current,
+  };
 }
 
 function evolveRecord(
   before: SessionState | undefined,
   event: DraftEvent,
-  openCalls: LazyMap,
+  open: OpenRecords,
 ): SessionState {
   const { record } = event.record;
   if (before === undefined) {
@@ -46,7 +63,7 @@ function evolveRecord(
       sessionSequence: 1n,
       highWater: event.revision ?? 0n,
       activeRun: undefined,
-      openCalls: openCalls.current,
+      ...openOf(open),
     };
   }
   const sequence = before.sequence + 1n;
@@ -65,7 +82,16 @@ function evolveRecord(
     case "run":
       return { ...counted, activeRun: activeRunAfter(before, record.value) };
     case "toolCall":
-      evolveCall(openCalls, record.value, sequence, event.pairing?.providerCallId);
+      evolveCall(open.calls, record.value, sequence, event.pairing?.providerCallId);
+      return counted;
+    case "ask":
+      evolveAsk(open, record.value);
+      return counted;
+    case "receipt":
+      evolveReceipt(open, record.value);
+      return counted;
+    case "authorization":
+      evolveAuthorization(open, record.value);
       return counted;
     default:
       return counted;
@@ -80,48 +106,20 @@ function activeRunAfter(before: SessionState, run: RunRecord): SessionState["act
 }
 
 function evolveCall(
-  openCalls: LazyMap,
+  openCalls: LazyMap<OpenCall>,
   call: ToolCall,
   sequence: bigint,
   providerCallId: string | undefined,
 ): void {
-  const known = openCalls.current.get(call.toolCallId);
+  const known = openCalls.get(call.toolCallId);
   invariant(merge(known?.call, call) === "advanced", "an update advances its call");
   if (call.result === undefined) {
     openCalls.set(call.toolCallId, {
+      ...(known ?? { ...NOTHING_ASKED, providerCallId: providerCallId ?? "" }),
       call,
       sequence,
-      providerCallId: known?.providerCallId ?? providerCallId ?? "",
     });
-  } else if (known !== undefined) {
+  } else {
     openCalls.delete(call.toolCallId);
-  }
-}
-
-/** A map that is copied before its first change only. */
-class LazyMap {
-  #current: ReadonlyMap<string, OpenCall>;
-  #copy: Map<string, OpenCall> | undefined;
-
-  constructor(start: ReadonlyMap<string, OpenCall> | undefined) {
-    this.#current = start ?? new Map<string, OpenCall>();
-  }
-
-  get current(): ReadonlyMap<string, OpenCall> {
-    return this.#current;
-  }
-
-  set(id: string, call: OpenCall): void {
-    this.#own().set(id, call);
-  }
-
-  delete(id: string): void {
-    this.#own().delete(id);
-  }
-
-  #own(): Map<string, OpenCall> {
-    this.#copy ??= new Map(this.#current);
-    this.#current = this.#copy;
-    return this.#copy;
   }
 }

@@ -2,12 +2,23 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import type { ProviderPairing } from "../../gen/toolmark/engine/v1/command_pb.js";
 import {
   SessionStateSchema,
+  type HeldResult,
+  type OpenCall as StoredOpenCall,
   type SessionState as StoredSessionState,
 } from "../../gen/toolmark/storage/v1/storage_pb.js";
+import type { Ask, AskKind } from "../../gen/toolmark/v1/ask_pb.js";
+import type { Authorization } from "../../gen/toolmark/v1/authorization_pb.js";
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import type { Receipt } from "../../gen/toolmark/v1/receipt_pb.js";
 import type { Run } from "../../gen/toolmark/v1/run_pb.js";
 import type { Session } from "../../gen/toolmark/v1/session_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
+
+/** An allow that can still be used, and what was asked. */
+export interface UnspentAllow {
+  readonly receipt: Receipt;
+  readonly kind: AskKind;
+}
 
 /** A call without a canonical or synthetic result. */
 export interface OpenCall {
@@ -16,6 +27,14 @@ export interface OpenCall {
   readonly sequence: bigint;
   /** The provider's id of the call, empty if it has none. Private. */
   readonly providerCallId: string;
+  /** Oldest first. */
+  readonly unspentAllows: readonly UnspentAllow[];
+  /** The arguments changed after the call was asked about, and no newer ask has allowed it. */
+  readonly needsAllow: boolean;
+  /** Where a result stands whose release was asked for. */
+  readonly heldResult: HeldResult;
+  /** The ask that amended arguments superseded, until a newer one of the call opens. */
+  readonly supersededAsk: Ask | undefined;
 }
 
 /** What deciding the next command of a session needs: counters and what is open. */
@@ -28,6 +47,10 @@ export interface SessionState {
   readonly activeRun: Run | undefined;
   /** In the order of acceptance. */
   readonly openCalls: ReadonlyMap<string, OpenCall>;
+  /** In the order of opening. */
+  readonly openAsks: ReadonlyMap<string, Ask>;
+  /** In the order of parking. */
+  readonly pendingAuthorizations: ReadonlyMap<string, Authorization>;
 }
 
 /** An event as decided: what `evolve` folds and what is committed. */
@@ -39,15 +62,29 @@ export interface DraftEvent {
   readonly pairing: ProviderPairing | undefined;
 }
 
+function storedCall(open: OpenCall): Omit<StoredOpenCall, "$typeName"> {
+  const { call, sequence, unspentAllows, needsAllow, heldResult, supersededAsk } = open;
+  return {
+    toolCall: call,
+    sequence,
+    unspentAllows: unspentAllows.map((allow) => ({
+      $typeName: "toolmark.storage.v1.UnspentAllow",
+      ...allow,
+    })),
+    needsAllow,
+    heldResult,
+    ...(supersededAsk === undefined ? {} : { supersededAsk }),
+  };
+}
+
 function storedState(state: SessionState): StoredSessionState {
   return create(SessionStateSchema, {
     session: state.session,
     ...(state.activeRun === undefined ? {} : { activeRun: state.activeRun }),
-    openCalls: [...state.openCalls.values()].map(({ call, sequence }) => ({
-      toolCall: call,
-      sequence,
-    })),
+    openCalls: [...state.openCalls.values()].map(storedCall),
     sessionSequence: state.sessionSequence,
+    openAsks: [...state.openAsks.values()],
+    pendingAuthorizations: [...state.pendingAuthorizations.values()],
   });
 }
 

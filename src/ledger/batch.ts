@@ -1,35 +1,46 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { RequestOutcomeSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
+import { ActorKind, ActorSchema, type Actor } from "../../gen/toolmark/v1/origin_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import { equalBytes } from "../domain/bytes.js";
+import { answerAsk } from "../domain/decide/answer-ask.js";
 import { decideApply, type SessionDecision } from "../domain/decide/apply.js";
 import { beginRun } from "../domain/decide/begin-run.js";
 import { Draft, type Decided, type Facts } from "../domain/decide/draft.js";
-import { referencesOf, type References } from "../domain/decide/references.js";
+import { expireDue, hasDue, SYSTEM_ACTOR } from "../domain/decide/expire-due.js";
+import { referencesOf, referencesOfAnswer, type References } from "../domain/decide/references.js";
 import { createSession, endSession, refuseClosed } from "../domain/decide/session.js";
 import { evolve } from "../domain/evolve.js";
 import type { MintId } from "../domain/identity.js";
 import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
+import type { AnswerTokens } from "./answer-token.js";
 import { openPayload, openRecord } from "./event-codec.js";
 import { highWaterFloor } from "./load-session.js";
 import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
-import { mutationDigest, type Creation, type Mutation, type SessionMutation } from "./mutation.js";
+import {
+  mutationDigest,
+  type Creation,
+  type Expiration,
+  type Mutation,
+  type SessionMutation,
+} from "./mutation.js";
 import { Provisional } from "./provisional.js";
 import { refuseLargeReply } from "./reply-size.js";
 import type { CreationRow, RequestRow, SessionRef, Store } from "./store-port.js";
 import { writeOf, type WriteContext } from "./write-of.js";
 
-/** What a ledger takes from outside: everything that is not a rule. */
-export interface LedgerOptions {
+/** What deciding takes from outside: everything that is not a rule. */
+export interface BatchOptions {
   readonly store: Store;
   readonly limits: Limits;
   readonly mintId: MintId;
   readonly nowMs: () => number;
   readonly randomBytes: (size: number) => Uint8Array;
+  readonly tokens: AnswerTokens;
   /** A snapshot is taken every so many events of a session. */
   readonly snapshotEvery: number;
 }
@@ -45,12 +56,12 @@ export interface Waiting {
 /** Decides commands in order on provisional state and collects what they write. */
 export class Batch {
   readonly provisional: Provisional;
-  readonly #options: LedgerOptions;
+  readonly #options: BatchOptions;
   readonly #load: (session: SessionRef) => Promise<LoadedSession | undefined>;
   readonly #nowMs: number;
 
   constructor(
-    options: LedgerOptions,
+    options: BatchOptions,
     load: (session: SessionRef) => Promise<LoadedSession | undefined>,
     position: bigint,
   ) {
@@ -63,13 +74,18 @@ export class Batch {
   /** `remembered` is what the store knows of the request's id. */
   decide(
     caller: Caller,
-    mutation: Mutation,
+    mutation: Mutation | Expiration,
     waiting: Waiting,
     remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
-    return mutation.kind === "createSession"
-      ? this.#create(caller, mutation, waiting)
-      : this.#change(caller, mutation, waiting, remembered);
+    switch (mutation.kind) {
+      case "createSession":
+        return this.#create(caller, mutation, waiting);
+      case "expire":
+        return this.#expire(caller, mutation);
+      default:
+        return this.#change(caller, mutation, waiting, remembered);
+    }
   }
 
   async #create(caller: Caller, mutation: Creation, waiting: Waiting): Promise<Replies | Refusal> {
@@ -83,14 +99,16 @@ export class Batch {
     if (waiting.aborted !== undefined) return waiting.aborted;
 
     const sessionId = this.#options.mintId("session");
-    const draft = new Draft(sessionId, undefined, this.#facts(caller, NOTHING_FOUND));
+    const session = { tenant, sessionId };
+    const facts = this.#facts(caller, actorOf(caller), session, NOTHING_FOUND);
+    const draft = new Draft(sessionId, undefined, facts);
     const decided = createSession(draft, mutation.request);
     if (isRefusal(decided)) return decided;
     const highWater = highWaterFloor(this.#options.store);
     const state = { ...evolve(undefined, decided.events), highWater };
     const creation: CreationRow = { tenant, subject, requestId, digest, sessionId };
     return this.#write(
-      { ...this.#writeContext(caller), session: { tenant, sessionId }, before: undefined },
+      { ...this.#writeContext(caller), session, before: undefined },
       { ...decided, state, replies: [decided.reply] },
       { creation },
     );
@@ -116,17 +134,46 @@ export class Batch {
     if (known !== undefined) return this.#repeat(session, known, digest);
     if (loaded.kind === "read-only") return refuseReadOnly();
 
-    const facts = await this.#factsFor(caller, loaded, mutation);
+    const live = this.#expired(caller, loaded, NOTHING_DUE);
+    const facts = await this.#factsFor(caller, live, mutation);
     if (isRefusal(facts)) return facts;
     if (waiting.aborted !== undefined) return waiting.aborted;
-    const decision = refuseClosed(loaded.state) ?? decideOn(loaded.state, mutation, facts);
+    const decision = decideOn(live.state, mutation, facts);
     if (isRefusal(decision)) return decision;
     const tooLarge = refuseLargeReply(mutation, decision, this.#options.limits);
     if (tooLarge !== undefined) return tooLarge;
-    return this.#write({ ...this.#writeContext(caller), session, before: loaded }, decision, {
+    return this.#write({ ...this.#writeContext(caller), session, before: live }, decision, {
       requestId,
       digest,
     });
+  }
+
+  async #expire(caller: Caller, { session, dueIds }: Expiration): Promise<Replies | Refusal> {
+    const loaded = await this.#session(session);
+    if (loaded === undefined) return refuseUnknownSession();
+    if (loaded.kind === "read-only") return refuseReadOnly();
+    this.#expired(caller, loaded, dueIds);
+    return [];
+  }
+
+  /** The session once what has waited long enough has expired: nothing is decided on a question whose time is over. */
+  #expired(caller: Caller, before: LiveSession, dueIds: ReadonlySet<string>): LiveSession {
+    if (dueIds.size === 0 && !hasDue(before.state, this.#nowMs)) return before;
+    const { tenant, sessionId } = before.row;
+    const session = { tenant, sessionId };
+    const facts = this.#facts(caller, SYSTEM_ACTOR, session, NOTHING_FOUND);
+    const draft = new Draft(sessionId, before.state, facts);
+    const decided = expireDue(draft, before.state, dueIds);
+    if (decided.events.length === 0) return before;
+    const state = evolve(before.state, decided.events);
+    const context = { ...this.#writeContext(caller), actor: SYSTEM_ACTOR, session, before };
+    const written = writeOf(
+      context,
+      { ...decided, state, replies: [] },
+      { creation: undefined, request: undefined },
+    );
+    this.provisional.add(written);
+    return written.session;
   }
 
   #repeat(session: SessionRef, known: RequestRow, digest: Uint8Array): Promise<Replies | Refusal> {
@@ -147,11 +194,8 @@ export class Batch {
     live: LiveSession,
     mutation: SessionMutation,
   ): Promise<Facts | Refusal> {
-    if (mutation.kind !== "apply") return this.#facts(caller, NOTHING_FOUND);
-    const { runId, commands } = mutation.request;
-    const references = referencesOf(runId, commands);
-    const found = await this.#lookUp(live, references);
-    return isRefusal(found) ? found : this.#facts(caller, found);
+    const found = await this.#lookUp(live, referencesOfMutation(mutation));
+    return isRefusal(found) ? found : this.#facts(caller, actorOf(caller), live.row, found);
   }
 
   /** Finds what commands name and the state does not hold: in the batch's own writes, else in the store. */
@@ -161,7 +205,7 @@ export class Batch {
     const records: Found["records"] = new Map();
     const bodies: Found["bodies"] = new Map();
     for (const id of references.recordIds) {
-      if (id === state.activeRun?.runId || state.openCalls.has(id)) continue;
+      if (isOpen(state, id)) continue;
       const record = written.records.get(id) ?? (await this.#storedRecord(row, id));
       if (isRefusal(record)) return record;
       if (record !== undefined) records.set(id, record);
@@ -208,21 +252,29 @@ export class Batch {
     return isRefusal(payload) ? payload : (payload.record ?? create(EventRecordSchema));
   }
 
-  #facts(caller: Caller, found: Found): Facts {
+  #facts(caller: Caller, actor: Actor, session: SessionRef, found: Found): Facts {
     return {
       now: timestampFromMs(this.#nowMs),
       caller,
+      actor,
       limits: this.#options.limits,
       mintId: this.#options.mintId,
       settledRecord: (id) => found.records.get(id),
       storedBody: (ref) => found.bodies.get(ref),
+      isAnswerToken: (ask, token) => this.#options.tokens.isTokenOf(session, ask, token),
     };
   }
 
   #writeContext(caller: Caller): Omit<WriteContext, "session" | "before"> {
     const { randomBytes, snapshotEvery } = this.#options;
-    const { position } = this.provisional;
-    return { caller, nowMs: this.#nowMs, positionBefore: position, randomBytes, snapshotEvery };
+    return {
+      caller,
+      actor: actorOf(caller),
+      nowMs: this.#nowMs,
+      positionBefore: this.provisional.position,
+      randomBytes,
+      snapshotEvery,
+    };
   }
 
   #write(context: WriteContext, decision: SessionDecision, memo: Memo): Replies {
@@ -242,6 +294,33 @@ interface Found {
 }
 
 const NOTHING_FOUND: Found = { records: new Map(), bodies: new Map() };
+const NOTHING_DUE: ReadonlySet<string> = new Set();
+
+function actorOf({ subject }: Caller): Actor {
+  return create(ActorSchema, { subject, kind: ActorKind.PRINCIPAL });
+}
+
+function referencesOfMutation(mutation: SessionMutation): References {
+  switch (mutation.kind) {
+    case "apply":
+      return referencesOf(mutation.request.runId, mutation.request.commands);
+    case "answerAsk":
+      return referencesOfAnswer(mutation.request);
+    case "beginRun":
+    case "endSession":
+      return { recordIds: [], bodyRefs: [] };
+  }
+}
+
+/** Whether the state itself holds the record as it is. */
+function isOpen(state: LiveSession["state"], recordId: string): boolean {
+  return (
+    recordId === state.activeRun?.runId ||
+    state.openCalls.has(recordId) ||
+    state.openAsks.has(recordId) ||
+    state.pendingAuthorizations.has(recordId)
+  );
+}
 
 /** How a request is remembered. */
 type Memo =
@@ -263,13 +342,27 @@ function decideOn(
   mutation: SessionMutation,
   facts: Facts,
 ): SessionDecision | Refusal {
-  const { kind, request } = mutation;
-  if (kind === "apply") return decideApply(state, request, facts);
-  const draft = new Draft(request.sessionId, state, facts);
-  const decided: Decided =
-    kind === "beginRun" ? beginRun(draft, state, request) : endSession(draft, state, request);
+  const closed = refuseClosed(state, mutation.kind);
+  if (closed !== undefined) return closed;
+  if (mutation.kind === "apply") return decideApply(state, mutation.request, facts);
+  const decided = decideOne(new Draft(mutation.request.sessionId, state, facts), state, mutation);
   if (isRefusal(decided)) return decided;
   return { ...decided, state: evolve(state, decided.events), replies: [decided.reply] };
+}
+
+function decideOne(
+  draft: Draft,
+  state: LiveSession["state"],
+  { kind, request }: Exclude<SessionMutation, { kind: "apply" }>,
+): Decided {
+  switch (kind) {
+    case "beginRun":
+      return beginRun(draft, state, request);
+    case "endSession":
+      return endSession(draft, state, request);
+    case "answerAsk":
+      return answerAsk(draft, state, request);
+  }
 }
 
 /** The same answer for a session that is not there and for one that the caller may not know of. */

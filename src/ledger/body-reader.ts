@@ -1,3 +1,4 @@
+import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import type { Body } from "../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import type { ToolCall, ToolResult } from "../../gen/toolmark/v1/tool_call_pb.js";
@@ -59,6 +60,14 @@ export class BodyReader {
     const lateResult = await this.#resultWithData(session, call.lateResult);
     if (isRefusal(lateResult)) return lateResult;
     return { ...call, proposed, effective, result, lateResult };
+  }
+
+  /** The ask with the bytes that it presents, up to the inline limit. Those of a held result are not here. */
+  async askWithData(session: SessionRef, ask: Ask): Promise<Ask | Refusal> {
+    if (ask.presented === undefined || ask.presented.bodyRef === "") return ask;
+    const presented = await this.#bodyWithData(session, ask.presented);
+    if (isRefusal(presented)) return presented;
+    return presented === undefined ? ask : { ...ask, presented };
   }
 
   async #resultWithData(

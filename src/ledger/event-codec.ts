@@ -1,5 +1,5 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import { ProviderPairingSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { EventPayloadSchema, type EventPayload } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
@@ -7,11 +7,14 @@ import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1
 import type { Actor } from "../../gen/toolmark/v1/origin_pb.js";
 import { equalBytes } from "../domain/bytes.js";
 import { chainAfter, commit } from "../domain/chain.js";
+import { deadlineMsOf, waitsUntilMs } from "../domain/deadline.js";
 import { recordIdOf, toolCallIdOf } from "../domain/record-id.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { DraftEvent } from "../domain/session-state.js";
 import {
   RecordFamily,
+  type AskEntry,
+  type Deadline,
   type EventRow,
   type IndexedRecord,
   type NewEvent,
@@ -92,7 +95,31 @@ export function sealEvent(
     privateCommitment,
     chain: chainAfter(chainBefore, chained),
   };
-  return { event: { row, record: recordKeyOf(draft.record.record) }, pairing: pairing?.row };
+  const { record } = draft.record;
+  const index = {
+    record: recordKeyOf(record),
+    ask: askEntryOf(record),
+    deadline: deadlineOf(record),
+  };
+  return { event: { row, ...index }, pairing: pairing?.row };
+}
+
+function askEntryOf(record: EventRecord["record"]): AskEntry | undefined {
+  if (record.case !== "ask") return undefined;
+  const { toolName, state, createTime, expireTime } = record.value;
+  return {
+    toolName,
+    state,
+    createTimeMs: createTime === undefined ? 0 : timestampMs(createTime),
+    expireTimeMs: expireTime === undefined ? undefined : deadlineMsOf(expireTime),
+  };
+}
+
+/** A record that never had a deadline has none to replace. */
+function deadlineOf(record: EventRecord["record"]): Deadline | undefined {
+  if (record.case !== "ask" && record.case !== "authorization") return undefined;
+  if (record.value.expireTime === undefined) return undefined;
+  return { timeMs: waitsUntilMs(record.value) };
 }
 
 function sealPairing(

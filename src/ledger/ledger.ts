@@ -1,11 +1,14 @@
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { invariant, InvariantError } from "../domain/invariant.js";
 import type { Caller } from "../domain/principal.js";
-import { refuse, type Refusal } from "../domain/refusal.js";
-import { Batch, type LedgerOptions, type Replies, type Waiting } from "./batch.js";
+import { reviewIdOf } from "../domain/decide/publish-review.js";
+import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
+import { Batch, type BatchOptions, type Replies, type Waiting } from "./batch.js";
 import { sessionKey, type LoadedSession } from "./live-session.js";
 import { loadSession, type LoadWarning } from "./load-session.js";
-import type { Mutation } from "./mutation.js";
+import type { CommitFeed } from "./commit-feed.js";
+import type { Expiration, Mutation } from "./mutation.js";
+import type { ReviewDetails } from "./review-details.js";
 import { takeSnapshot } from "./snapshot.js";
 import type {
   CommandWrite,
@@ -22,6 +25,17 @@ const BATCH_COMMANDS_MAX = 256;
 /** Most sessions whose write-side state is kept; the least recently written are loaded again. */
 const CACHED_SESSIONS_MAX = 10_000;
 
+/** Waits for nobody: the service's own commands are carried out whoever listens. */
+const NEVER_ABORTED: Waiting = { aborted: undefined };
+
+/** What a ledger takes from outside. */
+export interface LedgerOptions extends BatchOptions {
+  /** Is told of every commit. */
+  readonly commits: CommitFeed;
+  /** Keeps the details of reviews that were committed. */
+  readonly details: ReviewDetails;
+}
+
 /** Is told what an operator must know. */
 export interface LedgerObserver {
   sessionDamaged(warning: LoadWarning): void;
@@ -31,7 +45,7 @@ export interface LedgerObserver {
 
 interface Pending {
   readonly caller: Caller;
-  readonly mutation: Mutation;
+  readonly mutation: Mutation | Expiration;
   readonly waiting: Waiting;
   readonly resolve: (reply: Replies | Refusal) => void;
   readonly reject: (error: Error) => void;
@@ -41,8 +55,8 @@ interface Pending {
 interface Answered {
   readonly pending: Pending;
   readonly reply: Replies | Refusal | Error;
-  /** The index of its write in the batch. Absent if it writes nothing. */
-  readonly writeIndex: number | undefined;
+  /** Its writes in the batch, by index: from, and up to but without. An expiry that it found due is one of them. */
+  readonly writes: { readonly from: number; readonly to: number };
 }
 
 /**
@@ -69,6 +83,24 @@ export class Ledger {
    * became of the command is then found by repeating the request.
    */
   submit(caller: Caller, mutation: Mutation, waiting: Waiting): Promise<Replies | Refusal> {
+    return this.#enqueue(caller, mutation, waiting);
+  }
+
+  /**
+   * Expires what has waited long enough in a session: by the clock, and the named records whatever it says. False if
+   * that could not be done now, for example in a session that can only be read.
+   */
+  async expire(session: SessionRef, recordIds: readonly string[]): Promise<boolean> {
+    const caller: Caller = { tenant: session.tenant, subject: "", scope: "tenant" };
+    const expiration = { kind: "expire", session, dueIds: new Set(recordIds) } as const;
+    return !isRefusal(await this.#enqueue(caller, expiration, NEVER_ABORTED));
+  }
+
+  #enqueue(
+    caller: Caller,
+    mutation: Mutation | Expiration,
+    waiting: Waiting,
+  ): Promise<Replies | Refusal> {
     if (this.#closing) return Promise.resolve(refuseDraining());
     if (this.#queue.length >= QUEUE_COMMANDS_MAX) return Promise.resolve(refuseBusy());
     return new Promise((resolve, reject) => {
@@ -141,6 +173,7 @@ export class Ledger {
     if (result.outcome === "committed") {
       this.#position = position;
       for (const [key, session] of sessions) this.#remember(key, session);
+      this.#publish(answers, writes);
       settle(answers);
       return [];
     }
@@ -151,6 +184,22 @@ export class Ledger {
     const refusal = refuseCommit(result.reason);
     for (const { pending } of answers) pending.resolve(refusal);
     return [];
+  }
+
+  #publish(answers: readonly Answered[], writes: readonly CommandWrite[]): void {
+    for (const { pending, writes: own } of answers) {
+      if (own.to > own.from) this.#keepDetails(pending);
+    }
+    this.#options.commits.publish(writes);
+  }
+
+  #keepDetails({ caller: { tenant }, mutation }: Pending): void {
+    if (mutation.kind !== "apply") return;
+    const session = { tenant, sessionId: mutation.request.sessionId };
+    for (const { command } of mutation.request.commands) {
+      if (command.case !== "publishReview" || command.value.detail === "") continue;
+      this.#options.details.put(session, reviewIdOf(command.value), command.value.detail);
+    }
   }
 
   async #load(session: SessionRef): Promise<LoadedSession | undefined> {
@@ -177,6 +226,7 @@ export class Ledger {
 
 /** Creations are remembered by their principal instead, so none is found for the empty session id. */
 function requestRef({ caller: { tenant }, mutation }: Pending): RequestRef {
+  if (mutation.kind === "expire") return { session: mutation.session, requestId: "" };
   const sessionId = mutation.kind === "createSession" ? "" : mutation.request.sessionId;
   return { session: { tenant, sessionId }, requestId: mutation.request.requestId };
 }
@@ -187,15 +237,15 @@ async function decide(
   remembered: RequestRow | undefined,
 ): Promise<Answered> {
   const { caller, mutation, waiting } = pending;
-  const writesBefore = batch.provisional.writes.length;
+  const { writes } = batch.provisional;
+  const from = writes.length;
   try {
     const reply = await batch.decide(caller, mutation, waiting, remembered);
-    const wrote = batch.provisional.writes.length > writesBefore;
-    return { pending, reply, writeIndex: wrote ? writesBefore : undefined };
+    return { pending, reply, writes: { from, to: writes.length } };
   } catch (error) {
     // A broken invariant leaves no state to go on with; any other fault is this command's alone.
     if (error instanceof InvariantError || !(error instanceof Error)) throw error;
-    return { pending, reply: error, writeIndex: undefined };
+    return { pending, reply: error, writes: { from, to: writes.length } };
   }
 }
 
@@ -211,8 +261,8 @@ function withoutFailed(
   failed: Extract<CommitResult, { outcome: "command_failed" }>,
 ): readonly Pending[] {
   const rest: Pending[] = [];
-  for (const { pending, writeIndex } of answers) {
-    if (writeIndex === failed.index) pending.reject(failed.cause);
+  for (const { pending, writes } of answers) {
+    if (writes.from <= failed.index && failed.index < writes.to) pending.reject(failed.cause);
     else rest.push(pending);
   }
   invariant(rest.length < answers.length, "a failed write belongs to a command of its batch");

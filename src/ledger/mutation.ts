@@ -6,18 +6,24 @@ import {
   type BeginRunRequest,
 } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import {
+  AnswerAskRequestSchema,
+  type AnswerAskRequest,
+} from "../../gen/toolmark/v1/approval_service_pb.js";
+import {
   CreateSessionRequestSchema,
   EndSessionRequestSchema,
   type CreateSessionRequest,
   type EndSessionRequest,
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import { digestOf } from "../domain/sha256.js";
+import type { SessionRef } from "./store-port.js";
 
 /** A request that changes an existing session. */
 export type SessionMutation =
   | { readonly kind: "apply"; readonly request: ApplyRequest }
   | { readonly kind: "beginRun"; readonly request: BeginRunRequest }
-  | { readonly kind: "endSession"; readonly request: EndSessionRequest };
+  | { readonly kind: "endSession"; readonly request: EndSessionRequest }
+  | { readonly kind: "answerAsk"; readonly request: AnswerAskRequest };
 
 /** A request that makes a session. */
 export interface Creation {
@@ -27,6 +33,14 @@ export interface Creation {
 
 export type Mutation = SessionMutation | Creation;
 
+/** The service's own doing: what has waited long enough expires. It has no request and is not remembered. */
+export interface Expiration {
+  readonly kind: "expire";
+  readonly session: SessionRef;
+  /** Records that are due whatever the clock says. */
+  readonly dueIds: ReadonlySet<string>;
+}
+
 function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
   switch (mutation.kind) {
     case "apply":
@@ -35,6 +49,8 @@ function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
       return toBinary(BeginRunRequestSchema, { ...mutation.request, requestId: "" });
     case "endSession":
       return toBinary(EndSessionRequestSchema, { ...mutation.request, requestId: "" });
+    case "answerAsk":
+      return toBinary(AnswerAskRequestSchema, { ...mutation.request, requestId: "" });
     case "createSession":
       return toBinary(CreateSessionRequestSchema, { ...mutation.request, requestId: "" });
   }

@@ -2,7 +2,7 @@ import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { AnyRecord, KnownBody } from "../domain/decide/draft.js";
 import { invariant } from "../domain/invariant.js";
 import { recordIdOf } from "../domain/record-id.js";
-import { sessionKey, type LoadedSession } from "./live-session.js";
+import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
 import type { CommandWrite, CreationRow, RequestRow, SessionRef } from "./store-port.js";
 
 /** What the commands decided so far in a batch have written to one session. */
@@ -19,7 +19,7 @@ const NOTHING: Pick<SessionWrites, "records" | "events" | "requests" | "bodies">
 /** A decided command: what it writes, and the session after it. */
 export interface DecidedWrite {
   readonly write: CommandWrite;
-  readonly session: LoadedSession;
+  readonly session: LiveSession;
   /** The records of the write's events, in order. */
   readonly records: readonly EventRecord[];
 }

@@ -1,8 +1,10 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { AuthorizationSchema, type Authorization } from "../../gen/toolmark/v1/authorization_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import { HookSchema, type Hook } from "../../gen/toolmark/v1/hook_pb.js";
+import { ReceiptSchema, type Receipt } from "../../gen/toolmark/v1/receipt_pb.js";
 import {
   CheckpointSchema,
   SessionSchema,
@@ -22,6 +24,7 @@ import {
   RecordFamily,
   type IndexedRecord,
   type SessionQuery,
+  type SessionRef,
   type SessionRow,
   type Store,
 } from "./store-port.js";
@@ -92,7 +95,7 @@ export class Reader {
   ): Promise<ToolCall | Refusal> {
     const row = await this.#visible(caller, sessionId);
     if (isRefusal(row)) return row;
-    const record = await this.#record(row, toolCallId);
+    const record = await findRecord(this.#store, row, toolCallId);
     if (isRefusal(record)) return record;
     if (record?.case !== "toolCall") {
       return refuse(ErrorReason.TOOL_CALL_NOT_FOUND, "the session has no such tool call");
@@ -101,12 +104,39 @@ export class Reader {
   }
 
   async getHook(caller: Caller, sessionId: string, hookId: string): Promise<Hook | Refusal> {
-    const row = await this.#visible(caller, sessionId);
-    if (isRefusal(row)) return row;
-    const record = await this.#record(row, hookId);
+    const record = await this.#recordFor(caller, sessionId, hookId);
     if (isRefusal(record)) return record;
     if (record?.case === "hook") return record.value;
     return refuse(ErrorReason.HOOK_NOT_FOUND, "the session has no such hook record");
+  }
+
+  /** A hook record that is a review. */
+  async getReview(caller: Caller, sessionId: string, reviewId: string): Promise<Hook | Refusal> {
+    const hook = await this.getHook(caller, sessionId, reviewId);
+    if (isRefusal(hook) || hook.review !== undefined) return hook;
+    return refuse(ErrorReason.HOOK_NOT_FOUND, "the session has no such review");
+  }
+
+  async getReceipt(
+    caller: Caller,
+    sessionId: string,
+    receiptId: string,
+  ): Promise<Receipt | Refusal> {
+    const record = await this.#recordFor(caller, sessionId, receiptId);
+    if (isRefusal(record)) return record;
+    if (record?.case === "receipt") return record.value;
+    return refuse(ErrorReason.RECEIPT_NOT_FOUND, "the session has no such receipt");
+  }
+
+  async getAuthorization(
+    caller: Caller,
+    sessionId: string,
+    authorizationId: string,
+  ): Promise<Authorization | Refusal> {
+    const record = await this.#recordFor(caller, sessionId, authorizationId);
+    if (isRefusal(record)) return record;
+    if (record?.case === "authorization") return record.value;
+    return refuse(ErrorReason.AUTHORIZATION_NOT_FOUND, "the session has no such authorization");
   }
 
   async listToolCalls(
@@ -133,7 +163,7 @@ export class Reader {
     const row = await this.#visible(caller, sessionId);
     if (isRefusal(row)) return row;
     if (toolCallId !== "") {
-      const call = await this.#record(row, toolCallId);
+      const call = await findRecord(this.#store, row, toolCallId);
       if (isRefusal(call)) return call;
       if (call?.case !== "toolCall") {
         return refuse(ErrorReason.TOOL_CALL_NOT_FOUND, "the session has no such tool call");
@@ -143,6 +173,36 @@ export class Reader {
     return this.#listRecords(row, which, page, ({ record }) => {
       if (record.case !== "hook") return Promise.resolve(undefined);
       const sizeBytes = toBinary(HookSchema, record.value).length;
+      return Promise.resolve({ item: record.value, sizeBytes });
+    });
+  }
+
+  async listReceipts(
+    caller: Caller,
+    sessionId: string,
+    page: PageRequest,
+  ): Promise<Page<Receipt> | Refusal> {
+    const row = await this.#visible(caller, sessionId);
+    if (isRefusal(row)) return row;
+    const which = { family: RecordFamily.receipt, toolCallId: "" };
+    return this.#listRecords(row, which, page, ({ record }) => {
+      if (record.case !== "receipt") return Promise.resolve(undefined);
+      const sizeBytes = toBinary(ReceiptSchema, record.value).length;
+      return Promise.resolve({ item: record.value, sizeBytes });
+    });
+  }
+
+  async listAuthorizations(
+    caller: Caller,
+    sessionId: string,
+    page: PageRequest,
+  ): Promise<Page<Authorization> | Refusal> {
+    const row = await this.#visible(caller, sessionId);
+    if (isRefusal(row)) return row;
+    const which = { family: RecordFamily.authorization, toolCallId: "" };
+    return this.#listRecords(row, which, page, ({ record }) => {
+      if (record.case !== "authorization") return Promise.resolve(undefined);
+      const sizeBytes = toBinary(AuthorizationSchema, record.value).length;
       return Promise.resolve({ item: record.value, sizeBytes });
     });
   }
@@ -187,10 +247,17 @@ export class Reader {
     return this.#bodies.read(row, bodyRef, range);
   }
 
-  /** The session's row, or one answer for what is not there and what the caller may not know of. */
-  async #visible(caller: Caller, sessionId: string): Promise<SessionRow | Refusal> {
-    const row = await this.#store.findSession({ tenant: caller.tenant, sessionId });
-    return row === undefined || !maySee(caller, row) ? refuseUnknownSession() : row;
+  async #recordFor(
+    caller: Caller,
+    sessionId: string,
+    recordId: string,
+  ): Promise<EventRecord["record"] | undefined | Refusal> {
+    const row = await this.#visible(caller, sessionId);
+    return isRefusal(row) ? row : findRecord(this.#store, row, recordId);
+  }
+
+  #visible(caller: Caller, sessionId: string): Promise<SessionRow | Refusal> {
+    return findVisible(this.#store, caller, sessionId);
   }
 
   async #sessionOf(row: SessionRow): Promise<Session | Refusal> {
@@ -202,16 +269,6 @@ export class Reader {
     const record = payload.record?.record;
     if (record?.case !== "session") return refuseDamaged(head.sessionSequence);
     return withHead(record.value, row);
-  }
-
-  async #record(
-    row: SessionRow,
-    recordId: string,
-  ): Promise<EventRecord["record"] | undefined | Refusal> {
-    const found = await this.#store.findRecord(row, recordId);
-    if (found === undefined) return undefined;
-    const opened = openRecord(found);
-    return isRefusal(opened) ? opened : opened.record;
   }
 
   async #listRecords<Item>(
@@ -238,6 +295,33 @@ export class Reader {
     const hasMore = builder.items.length < rows.length;
     return builder.page(hasMore, (place) => pageTokenOf(query, place));
   }
+}
+
+/** The session's row, or one answer for what is not there and what the caller may not know of. */
+export async function findVisible(
+  store: Store,
+  caller: Caller,
+  sessionId: string,
+): Promise<SessionRow | Refusal> {
+  const row = await store.findSession({ tenant: caller.tenant, sessionId });
+  return row === undefined || !maySee(caller, row) ? refuseUnknownSession() : row;
+}
+
+/** The record as of its last event, checked. */
+export async function findRecord(
+  store: Store,
+  session: SessionRef,
+  recordId: string,
+): Promise<EventRecord["record"] | undefined | Refusal> {
+  const found = await store.findRecord(session, recordId);
+  if (found === undefined) return undefined;
+  const opened = openRecord(found);
+  return isRefusal(opened) ? opened : opened.record;
+}
+
+/** Whose sessions a caller's lists are about: one subject's, or all of the tenant. */
+export function visibleToSubject({ scope, subject }: Caller): string | undefined {
+  return scope === "tenant" ? undefined : subject;
 }
 
 interface SizedItem<Item> {
@@ -276,7 +360,7 @@ function sessionQuery(
 ): Omit<SessionQuery, "afterCreatePosition" | "limit"> {
   return {
     tenant: caller.tenant,
-    visibleToSubject: caller.scope === "tenant" ? undefined : caller.subject,
+    visibleToSubject: visibleToSubject(caller),
     ownerSubject: ownerSubject === "" ? undefined : ownerSubject,
     state: state === SessionState.UNSPECIFIED ? undefined : state,
   };

@@ -7,8 +7,8 @@ import type { Limits } from "../domain/limits.js";
 import { refuse, type Refusal } from "../domain/refusal.js";
 import type { SessionMutation } from "./mutation.js";
 
-/** A record of one command is far below this without the texts that a command brings, which are limited too. */
-const RECORD_BYTES_MAX = 4 * 1024;
+/** A record is below this without its one text of up to the inline limit: a review's references are most of it. */
+const RECORD_BYTES_MAX = 48 * 1024;
 const ENVELOPE_BYTES = 1024;
 
 /**

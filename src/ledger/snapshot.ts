@@ -1,10 +1,11 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import {
   SessionStateSchema,
+  type OpenCall as StoredOpenCall,
   type SessionState as StoredSessionState,
 } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import { equalBytes } from "../domain/bytes.js";
-import { encodeState, type SessionState } from "../domain/session-state.js";
+import { encodeState, type OpenCall, type SessionState } from "../domain/session-state.js";
 import { digestOf } from "../domain/sha256.js";
 import type { SnapshotRow } from "./store-port.js";
 
@@ -32,17 +33,27 @@ export function restoreState(
   stored: StoredSessionState,
 ): SessionState | undefined {
   if (stored.session === undefined) return undefined;
-  const openCalls = stored.openCalls.flatMap(({ toolCall, sequence }) =>
-    toolCall === undefined
-      ? []
-      : [[toolCall.toolCallId, { call: toolCall, sequence, providerCallId: "" }] as const],
-  );
+  const { openAsks, pendingAuthorizations } = stored;
   return {
     session: stored.session,
     sequence: row.sequence,
     sessionSequence: stored.sessionSequence,
     highWater: row.highWater,
     activeRun: stored.activeRun,
-    openCalls: new Map(openCalls),
+    openCalls: new Map(stored.openCalls.flatMap(restoreCall)),
+    openAsks: new Map(openAsks.map((ask) => [ask.askId, ask])),
+    pendingAuthorizations: new Map(
+      pendingAuthorizations.map((pending) => [pending.authorizationId, pending]),
+    ),
   };
+}
+
+function restoreCall(stored: StoredOpenCall): (readonly [string, OpenCall])[] {
+  const { toolCall: call, sequence, needsAllow, heldResult, supersededAsk } = stored;
+  if (call === undefined) return [];
+  const unspentAllows = stored.unspentAllows.flatMap(({ receipt, kind }) =>
+    receipt === undefined ? [] : [{ receipt, kind }],
+  );
+  const asked = { unspentAllows, needsAllow, heldResult, supersededAsk };
+  return [[call.toolCallId, { call, sequence, providerCallId: "", ...asked }]];
 }

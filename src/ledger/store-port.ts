@@ -1,3 +1,4 @@
+import type { AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import type { SessionState } from "../../gen/toolmark/v1/session_pb.js";
 
 /** Names a session: its id is unique in its tenant only. */
@@ -66,10 +67,29 @@ export interface RecordKey {
   readonly toolCallId: string | undefined;
 }
 
+/** What the inbox finds an ask by. Only the state changes after the ask's first event. */
+export interface AskEntry {
+  readonly toolName: string;
+  readonly state: AskState;
+  readonly createTimeMs: number;
+  /** Absent if the ask never expires. */
+  readonly expireTimeMs: number | undefined;
+}
+
+/** Until when a record waits. */
+export interface Deadline {
+  /** Absent if it waits no longer, or for ever. */
+  readonly timeMs: number | undefined;
+}
+
 export interface NewEvent {
   readonly row: EventRow;
   /** Absent for events that update no record. */
   readonly record: RecordKey | undefined;
+  /** The inbox entry after the event, exactly if it carries an ask. */
+  readonly ask: AskEntry | undefined;
+  /** The record's deadline after the event, replacing an earlier one. Absent for records that never have one. */
+  readonly deadline: Deadline | undefined;
 }
 
 /** A record's place in the index with its last event. */
@@ -79,6 +99,29 @@ export interface IndexedRecord extends RecordKey {
   readonly lastSequence: bigint;
   /** Absent if the row that the index names is missing: damage, to be told as such. */
   readonly event: EventRow | undefined;
+}
+
+/** An ask of the inbox with its last event. */
+export interface IndexedAsk extends AskEntry, SessionRef {
+  readonly askId: string;
+  readonly toolCallId: string;
+  readonly ownerSubject: string;
+  readonly createdBySubject: string;
+  /** Position of the ask's first event; the order of listing. */
+  readonly position: bigint;
+  /** Position of its last event; the order of changes. */
+  readonly lastPosition: bigint;
+  /** Absent if the row that the index names is missing: damage, to be told as such. */
+  readonly event: EventRow | undefined;
+}
+
+/** A record whose deadline has come. */
+export interface DueRecord {
+  readonly session: SessionRef;
+  readonly recordId: string;
+  readonly timeMs: number;
+  /** Position of the event that set the deadline. */
+  readonly position: bigint;
 }
 
 /** A body, stored once per session. */
@@ -179,20 +222,63 @@ export interface RecordQuery {
   readonly limit: number;
 }
 
+/** Whose asks are wanted. */
+export interface AskScope {
+  readonly tenant: string;
+  /** Only asks of sessions that this subject owns or created. Absent: of every session of the tenant. */
+  readonly visibleToSubject: string | undefined;
+  /** Only asks of this session. Absent: of all. */
+  readonly sessionId: string | undefined;
+}
+
+export interface AskQuery extends AskScope {
+  readonly state: AskState;
+  readonly ownerSubject: string | undefined;
+  readonly toolName: string | undefined;
+  /** Only asks with `createFromMs <= createTimeMs < createBeforeMs`, where given. */
+  readonly createFromMs: number | undefined;
+  readonly createBeforeMs: number | undefined;
+  /** Only asks with an `expireTimeMs` below it, if given. */
+  readonly expireBeforeMs: number | undefined;
+  /** Only asks opened after this position; 0 for the first page. */
+  readonly afterPosition: bigint;
+  /** Only asks opened at or before this position, if given. */
+  readonly untilPosition: bigint | undefined;
+  readonly limit: number;
+}
+
+export interface AskChangesQuery extends AskScope {
+  /** Only asks whose last event comes after this position. */
+  readonly afterPosition: bigint;
+  readonly limit: number;
+}
+
+export interface DueQuery {
+  /** Only deadlines at or before this time. */
+  readonly untilMs: number;
+  /** Only deadlines set at or before this position, if given. */
+  readonly untilPosition: bigint | undefined;
+  /** The last entry of the page before; absent for the first page. */
+  readonly after: Pick<DueRecord, "timeMs" | "position"> | undefined;
+  readonly limit: number;
+}
+
 /**
  * The store that a ledger writes to: one writer, rows as given, no rule of its own.
  *
  * Order: events of a session are dense by sequence and strictly rise by position over the whole store; the database
  * itself refuses an event whose position, sequence or revision is not higher than every earlier one (of the store, of
  * the session, of the session), and any change of an event. It refuses as well a second pairing of a call, a request
- * or creation with a known id, other bytes under a known `bodyRef`, a record that changes its family or call, and a
- * session that changes its owner, creator or `createPosition`. Equal bodies and a snapshot of the same sequence may
- * come again. Durability: `commit` resolves to "committed" only after the rows would survive power loss (the memory
- * store: the process). Visibility: every read sees committed rows only. Absence is `undefined` or an empty list,
- * never an error; an error thrown by a read means that the answer is not known. Byte arrays are not changed by either
- * side after they were handed over.
+ * or creation with a known id, other bytes under a known `bodyRef`, a record that changes its family or call, an ask
+ * that changes more than its state, and a session that changes its owner, creator or `createPosition`. Equal bodies and
+ * a snapshot of the same sequence may come again. Durability: `commit` resolves to "committed" only after the rows would
+ * survive power loss (the memory store: the process). Visibility: every read sees committed rows only. Absence is
+ * `undefined` or an empty list, never an error; an error thrown by a read means that the answer is not known. Byte
+ * arrays are not changed by either side after they were handed over.
  */
 export interface Store {
+  /** Given to the store when it was made; tells its cursors from another store's. */
+  readonly storeId: string;
   /** Log generation, raised by each restore. */
   readonly generation: bigint;
 
@@ -228,6 +314,16 @@ export interface Store {
   findRecord(session: SessionRef, recordId: string): Promise<IndexedRecord | undefined>;
   /** In order of their first event. */
   listRecords(session: SessionRef, query: RecordQuery): Promise<IndexedRecord[]>;
+
+  /** In the order of opening. */
+  listAsks(query: AskQuery): Promise<IndexedAsk[]>;
+  /** In the order of their last event. */
+  listAskChanges(query: AskChangesQuery): Promise<IndexedAsk[]>;
+
+  /** By deadline, then position. */
+  listDue(query: DueQuery): Promise<DueRecord[]>;
+  /** The earliest deadline of all. */
+  nextDeadlineMs(): Promise<number | undefined>;
 
   readBody(session: SessionRef, bodyRef: string): Promise<BodyRow | undefined>;
   /** As readBody without the bytes: for references in commands. */

@@ -1,5 +1,4 @@
-import { create } from "@bufbuild/protobuf";
-import { ActorKind, ActorSchema } from "../../gen/toolmark/v1/origin_pb.js";
+import type { Actor } from "../../gen/toolmark/v1/origin_pb.js";
 import { CHAIN_START } from "../domain/chain.js";
 import type { SessionDecision } from "../domain/decide/apply.js";
 import type { Caller } from "../domain/principal.js";
@@ -13,6 +12,7 @@ import type { CommandWrite, SessionRef, SessionRow } from "./store-port.js";
 /** Where a decision is written. */
 export interface WriteContext {
   readonly caller: Caller;
+  readonly actor: Actor;
   readonly session: SessionRef;
   /** The session before the decision. Absent for its creation. */
   readonly before: LiveSession | undefined;
@@ -53,8 +53,7 @@ export function writeOf(
 }
 
 function sealAll(context: WriteContext, decision: SessionDecision): SealedEvent[] {
-  const { caller, session, before, nowMs, positionBefore, randomBytes } = context;
-  const actor = create(ActorSchema, { subject: caller.subject, kind: ActorKind.PRINCIPAL });
+  const { actor, session, before, nowMs, positionBefore, randomBytes } = context;
   let chainBefore = before?.row.head.chain ?? CHAIN_START;
   const firstSequence = (before?.state.sequence ?? 0n) + 1n;
   return decision.events.map((draft, index) => {

@@ -13,6 +13,7 @@ export interface LogFields {
   readonly subject?: string | undefined;
   readonly peer?: string | undefined;
   readonly sessionId?: string | undefined;
+  readonly askId?: string | undefined;
   readonly correlationId?: string | undefined;
   readonly warning?: string | undefined;
   readonly cause?: string | undefined;

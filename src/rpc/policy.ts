@@ -28,6 +28,8 @@ export const POLICY: Policy = {
   "toolmark.v1.HistoryService.GetHook": ANY,
   "toolmark.v1.HistoryService.ListHooks": ANY,
   "toolmark.v1.HistoryService.GetReviewDetail": ANY,
+  "toolmark.v1.HistoryService.GetAuthorization": ANY,
+  "toolmark.v1.HistoryService.ListAuthorizations": ANY,
   "toolmark.v1.HistoryService.ReadBody": ANY,
   "toolmark.v1.HistoryService.ListEvents": ANY,
   "toolmark.v1.HistoryService.GetTranscript": ANY,

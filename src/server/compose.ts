@@ -6,29 +6,39 @@ import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { Limits } from "../domain/limits.js";
+import type { AskReader } from "../ledger/ask-reader.js";
 import type { Ledger } from "../ledger/ledger.js";
 import type { Reader } from "../ledger/reader.js";
+import type { ReviewDetails } from "../ledger/review-details.js";
 import { bindService, type Binding, type BoundService } from "../rpc/call.js";
+import { approvalHandlers } from "../rpc/handlers/approval.js";
 import { callHandlers, evidenceHandlers, runHandlers } from "../rpc/handlers/engine.js";
 import { historyHandlers } from "../rpc/handlers/history.js";
 import { infoHandlers } from "../rpc/handlers/info.js";
 import { sessionHandlers } from "../rpc/handlers/session.js";
+import type { AskWatch } from "../watch/ask-watch.js";
+import type { AwaitAsk } from "../watch/await-ask.js";
 
 export interface Parts {
   readonly version: string;
   readonly limits: Limits;
   readonly ledger: Ledger;
   readonly reader: Reader;
+  readonly asks: AskReader;
+  readonly watch: AskWatch;
+  readonly awaiting: AwaitAsk;
+  readonly details: ReviewDetails;
 }
 
 /** Every service that this server offers, each bound to what it works with. */
-export function composeServices({ version, limits, ledger, reader }: Parts): Binding {
+export function composeServices(parts: Parts): Binding {
+  const { version, limits, ledger, reader } = parts;
   const services: BoundService[] = [
     bindService(SessionService, sessionHandlers(ledger, reader)),
-    bindService(HistoryService, historyHandlers(reader)),
-    bindService(ApprovalService, {}),
+    bindService(HistoryService, historyHandlers(reader, parts.details)),
+    bindService(ApprovalService, approvalHandlers(parts)),
     bindService(RunService, runHandlers(ledger)),
-    bindService(CallService, callHandlers(ledger)),
+    bindService(CallService, callHandlers(ledger, parts.awaiting)),
     bindService(EvidenceService, evidenceHandlers(ledger)),
   ];
   const methods = (): string[] => answeredMethods(services);

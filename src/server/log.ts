@@ -17,6 +17,7 @@ const ALLOWED = {
   subject: true,
   peer: true,
   sessionId: true,
+  askId: true,
   correlationId: true,
   warning: true,
   cause: true,

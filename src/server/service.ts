@@ -1,5 +1,11 @@
+import { InvariantError } from "../domain/invariant.js";
+import { answerTokens } from "../ledger/answer-token.js";
+import { AskReader } from "../ledger/ask-reader.js";
+import { CommitFeed } from "../ledger/commit-feed.js";
+import { Expiry } from "../ledger/expiry.js";
 import { Ledger, type LedgerObserver } from "../ledger/ledger.js";
 import { Reader } from "../ledger/reader.js";
+import { ReviewDetails } from "../ledger/review-details.js";
 import type { Store } from "../ledger/store-port.js";
 import type { Authenticate } from "../rpc/authenticate.js";
 import { traceOf } from "../rpc/fault-trace.js";
@@ -7,11 +13,18 @@ import type { Log } from "../rpc/log.js";
 import { createValidator } from "../rpc/validate/validator.js";
 import { createMemoryStore } from "../store/memory/memory-store.js";
 import { openSqliteStore } from "../store/sqlite/sqlite-store.js";
+import { AskWatch } from "../watch/ask-watch.js";
+import { AwaitAsk } from "../watch/await-ask.js";
 import { composeServices } from "./compose.js";
 import type { Config } from "./config.js";
 import type { StoreLocation } from "./setting.js";
 import { startServer, type RunningServer } from "./start.js";
-import { mintId, nowMs, randomBytes } from "./system.js";
+import { loadStoreSecret } from "./store-secret.js";
+import { mintId, monotonicMs, nowMs, randomBytes } from "./system.js";
+
+const SECRET_BYTES = 32;
+const EXPIRY_CHECK_MS = 1000;
+const ASK_HEARTBEAT_MS = 20_000;
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -25,29 +38,88 @@ export interface ServiceOptions {
   readonly openStore?: (location: StoreLocation) => Promise<Store>;
   /** Default: the system's clock. */
   readonly nowMs?: () => number;
+  /** Default: the system's clock that never jumps. */
+  readonly monotonicMs?: () => number;
+  /** How often the clock is looked at for what expires. Default: every second. */
+  readonly expiryCheckMs?: number;
+  /** After which silence a watch of asks is told that it goes on. Default: 20 seconds. */
+  readonly askHeartbeatMs?: number;
+  /** Where commits are told of. Default: a feed that nobody else listens to. */
+  readonly commits?: CommitFeed;
 }
 
 /** Opens the store, puts a ledger on it and serves both on the two listeners. Throws what opening them throws. */
 export async function startService(options: ServiceOptions): Promise<RunningServer> {
-  const { config, log, version } = options;
-  const { limits, snapshotEvery } = config;
-  const store = await (options.openStore ?? openStore)(config.store);
+  const { store: location } = options.config;
+  const store = await (options.openStore ?? openStore)(location);
   try {
-    const ledger = new Ledger(
-      { store, limits, snapshotEvery, mintId, randomBytes, nowMs: options.nowMs ?? nowMs },
-      observerOf(log),
-    );
-    const reader = new Reader(store, limits);
-    const server = await startServer({
-      ...options,
-      binding: composeServices({ version, limits, ledger, reader }),
-      validate: createValidator(limits),
-    });
-    return { ...server, drain: drainAll(server, ledger, store) };
+    return await serveStore(options, store, await secretOf(location, store, options.log));
   } catch (fault) {
     await store.close();
     throw fault;
   }
+}
+
+async function serveStore(
+  options: ServiceOptions,
+  store: Store,
+  secret: Uint8Array,
+): Promise<RunningServer> {
+  const { config, log, version, commits = new CommitFeed() } = options;
+  const { limits, snapshotEvery } = config;
+  const clock = {
+    nowMs: options.nowMs ?? nowMs,
+    monotonicMs: options.monotonicMs ?? monotonicMs,
+  };
+  const tokens = answerTokens(secret, store.generation);
+  const details = new ReviewDetails();
+  const ledger = new Ledger(
+    {
+      ...{ store, limits, snapshotEvery, mintId, randomBytes, tokens, commits, details },
+      nowMs: clock.nowMs,
+    },
+    observerOf(log),
+  );
+  const reader = new Reader(store, limits);
+  const asks = new AskReader({ store, limits, tokens });
+  const waiting = { asks, commits, monotonicMs: clock.monotonicMs };
+  const heartbeatMs = options.askHeartbeatMs ?? ASK_HEARTBEAT_MS;
+  const watch = new AskWatch({ ...waiting, store, heartbeatMs });
+  const awaiting = new AwaitAsk(waiting);
+  const server = await startServer({
+    ...options,
+    binding: composeServices({
+      ...{ version, limits },
+      ...{ ledger, reader, asks, watch, awaiting, details },
+    }),
+    validate: createValidator(limits),
+  });
+  const expiry = new Expiry({
+    ...{ store, commits, ...clock },
+    expire: (session, recordIds) => ledger.expire(session, recordIds),
+    checkMs: options.expiryCheckMs ?? EXPIRY_CHECK_MS,
+    onFault: expiryFault(options),
+  });
+  // Not before it listens: a server that cannot start writes nothing.
+  expiry.start();
+  return { ...server, drain: drainAll({ server, expiry, ledger, store }) };
+}
+
+/** The secret that the store's answer tokens are made with. One in memory lives as long as its store. */
+async function secretOf(location: StoreLocation, store: Store, log: Log): Promise<Uint8Array> {
+  if (location.kind === "memory") return randomBytes(SECRET_BYTES);
+  const { secret, created } = await loadStoreSecret(location.path);
+  if (created && (await store.lastPosition()) > 0n) {
+    log.warn("a new secret was made for a store in use: answer tokens shown before are void");
+  }
+  return secret;
+}
+
+function expiryFault({ log, onInvariantBroken }: ServiceOptions): (fault: unknown) => void {
+  return (fault) => {
+    log.error("expiring failed", { fault: traceOf(fault) });
+    if (fault instanceof InvariantError) onInvariantBroken();
+  };
 }
 
 function observerOf(log: Log): LedgerObserver {
@@ -63,20 +135,35 @@ function observerOf(log: Log): LedgerObserver {
 
 /** Opens the store where records are kept. Throws StoreOpenError. */
 export async function openStore(location: StoreLocation): Promise<Store> {
-  if (location.kind === "memory") return createMemoryStore();
-  return openSqliteStore({ path: location.path, storeId: mintId("store") });
+  const storeId = mintId("store");
+  if (location.kind === "memory") return createMemoryStore({ storeId });
+  return openSqliteStore({ path: location.path, storeId });
+}
+
+interface Drainable {
+  readonly server: RunningServer;
+  readonly expiry: Expiry;
+  readonly ledger: Ledger;
+  readonly store: Store;
 }
 
 /** Calls end first, then what they decided is saved, then the store is released. */
-function drainAll(server: RunningServer, ledger: Ledger, store: Store): () => Promise<void> {
+function drainAll({ server, expiry, ledger, store }: Drainable): () => Promise<void> {
   let drained: Promise<void> | undefined;
   const drain = async (): Promise<void> => {
     try {
       await server.drain();
-      await ledger.close();
+    } finally {
+      await expiry.stop();
+    }
+    await ledger.close();
+  };
+  const drainAndClose = async (): Promise<void> => {
+    try {
+      await drain();
     } finally {
       await store.close();
     }
   };
-  return () => (drained ??= drain());
+  return () => (drained ??= drainAndClose());
 }

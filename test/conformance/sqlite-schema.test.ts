@@ -17,8 +17,10 @@ import { READ_SQL } from "../../src/store/sqlite/statements.js";
 import { StoreOpenError } from "../../src/store/sqlite/store-open-error.js";
 import {
   A,
+  askEvent,
   B,
   bodyRow,
+  eventRow,
   expectCommitted,
   hook,
   newEvent,
@@ -37,6 +39,7 @@ beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "toolmark-schema-"));
   path = join(folder, "toolmark.db");
   const store = await openSqliteStore({ path, storeId: "store-1" });
+  const lastRow = eventRow(1n, 3n, { revision: 1n });
   await expectCommitted(
     store,
     write(A, [newEvent(1n, 1n, { revision: 1n }, hook("hk_1", "tc_1"))], {
@@ -46,7 +49,7 @@ beforeEach(async () => {
       snapshot: snapshotRow(1n),
     }),
     write(A, [newEvent(2n, 2n, { revision: 2n })]),
-    write(B, [newEvent(1n, 3n, { revision: 1n })]),
+    write(B, [{ ...askEvent(1n, 3n, "ask_1"), row: lastRow, deadline: { timeMs: 5 } }]),
   );
   await store.close();
   raw = new BetterSqlite(path);
@@ -172,17 +175,37 @@ describe("migrations", () => {
 
   test.each(lossless.map(({ version, name }) => [name, version]))(
     "%s goes down and up again with every row and the same schema",
-    async (_name, version) => {
+    (_name, version) => {
+      const known = migrations.slice(0, version);
+      usingRaw((database) => {
+        migrateDown(database, migrations, version, true);
+      });
       const schema = "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name";
       const before = { rows: allRows(raw), schema: raw.prepare(schema).all() };
-      await downgradeSqliteStore({ path, version: version - 1 });
+      usingRaw((database) => {
+        migrateDown(database, known, version - 1);
+      });
       expect(raw.pragma("user_version", { simple: true })).toBe(version - 1);
       expect(allRows(raw)).toEqual(before.rows);
       expect(raw.prepare(schema).all()).not.toEqual(before.schema);
-      await (await openSqliteStore({ path, storeId: "x" })).close();
+      usingRaw((database) => {
+        migrateUp(database, known);
+      });
       expect({ rows: allRows(raw), schema: raw.prepare(schema).all() }).toEqual(before);
     },
   );
+
+  test("going below the inbox drops asks and deadlines, if allowed, and nothing else", async () => {
+    const { asks, deadlines, ...others } = allRows(raw);
+    expect([asks, deadlines]).toMatchObject([[{ ask_id: "ask_1" }], [{ record_id: "ask_1" }]]);
+    const refused = downgradeSqliteStore({ path, version: 2 });
+    await expect(refused).rejects.toMatchObject({ reason: "migration_failed" });
+    expect(allRows(raw)).toEqual({ ...others, asks, deadlines });
+    await downgradeSqliteStore({ path, version: 2, allowDataLoss: true });
+    expect(allRows(raw)).toEqual(others);
+    await (await openSqliteStore({ path, storeId: "x" })).close();
+    expect(allRows(raw)).toEqual({ ...others, asks: [], deadlines: [] });
+  });
 
   test("a step down that loses rows needs to be allowed", async () => {
     const before = allRows(raw);

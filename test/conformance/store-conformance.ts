@@ -1,4 +1,6 @@
 import { describe, test } from "vitest";
+import { ASK_CASES } from "./store-ask-cases.js";
+import { DEADLINE_CASES } from "./store-deadline-cases.js";
 import { EVENT_CASES } from "./store-event-cases.js";
 import type { ConformanceCase, StoreFixture } from "./store-fixture.js";
 import { ROW_CASES } from "./store-row-cases.js";
@@ -6,7 +8,12 @@ import { ROW_CASES } from "./store-row-cases.js";
 export type { ConformanceCase, StoreFixture } from "./store-fixture.js";
 
 /** The rules of the store port. Any store that keeps them all can stand in for another. */
-export const STORE_CONFORMANCE: readonly ConformanceCase[] = [...EVENT_CASES, ...ROW_CASES];
+export const STORE_CONFORMANCE: readonly ConformanceCase[] = [
+  ...EVENT_CASES,
+  ...ROW_CASES,
+  ...ASK_CASES,
+  ...DEADLINE_CASES,
+];
 
 /** Runs one case on a store of its own. */
 export async function runCase(

@@ -38,7 +38,7 @@ const READING: readonly ConformanceCase[] = [
         store,
         write(
           A,
-          [full, sparse, erased].map((row) => ({ row, record: undefined })),
+          [full, sparse, erased].map((row) => ({ ...newEvent(1n, 1n), row })),
         ),
       );
       expect(await allEvents(store, A)).toEqual([full, sparse, erased]);
@@ -68,7 +68,7 @@ const READING: readonly ConformanceCase[] = [
     catches: "a store that passes 64-bit integers through doubles",
     run: async (store) => {
       const row = eventRow(PAST_DOUBLE, PAST_DOUBLE + 2n, { revision: LARGEST });
-      await expectCommitted(store, write(A, [{ row, record: hook("hk_1") }]));
+      await expectCommitted(store, write(A, [{ ...newEvent(1n, 1n, {}, hook("hk_1")), row }]));
       expect(await allEvents(store, A)).toEqual([row]);
       expect(await store.lastPosition()).toBe(PAST_DOUBLE + 2n);
       expect(await store.findRecord(A, "hk_1")).toMatchObject({ firstSequence: PAST_DOUBLE });

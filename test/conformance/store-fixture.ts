@@ -1,7 +1,9 @@
 import { expect } from "vitest";
+import { AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import { SessionState } from "../../gen/toolmark/v1/session_pb.js";
 import {
   RecordFamily,
+  type AskEntry,
   type BodyRow,
   type CommandWrite,
   type EventRow,
@@ -69,7 +71,31 @@ export function newEvent(
   changes: Partial<EventRow> = {},
   record?: RecordKey,
 ): NewEvent {
-  return { row: eventRow(sequence, position, changes), record };
+  const row = eventRow(sequence, position, changes);
+  return { row, record, ask: undefined, deadline: undefined };
+}
+
+/** An event of an ask about the call `tc_1`. */
+export function askEvent(
+  sequence: bigint,
+  position: bigint,
+  askId: string,
+  changes: Partial<AskEntry> = {},
+): NewEvent {
+  const record = { recordId: askId, family: RecordFamily.ask, toolCallId: "tc_1" };
+  const entry = { toolName: "bash", createTimeMs: 1000, expireTimeMs: undefined };
+  const ask = { ...entry, state: AskState.OPEN, ...changes };
+  return { ...newEvent(sequence, position, {}, record), ask };
+}
+
+/** An event after which a hook waits until `timeMs`, or no longer. */
+export function deadlineEvent(
+  sequence: bigint,
+  position: bigint,
+  recordId: string,
+  timeMs?: number,
+): NewEvent {
+  return { ...newEvent(sequence, position, {}, hook(recordId)), deadline: { timeMs } };
 }
 
 export function hook(recordId: string, toolCallId?: string): RecordKey {

@@ -114,10 +114,20 @@ describe("the demo", () => {
       ["search", "STARTED"],
       ["remove_file", "BLOCKED"],
       ["read_file", "ACCEPTED"],
+      ["send_mail", "AWAITING_ANSWER"],
     ]);
     for (const [, before, after] of rows) expect(after).toBe(before);
     const [, runId = "none"] = /^ {2}run +(run_\w+)$/m.exec(result.stdout) ?? [];
     expect(result.stdout).toContain(`The active run is still ${runId}.`);
+  });
+
+  test("takes one answer to an ask, after the restart, and uses it up", () => {
+    const [[tool, state, askId, args] = []] = tableOf("A person is asked");
+    expect([tool, state, args]).toEqual(["send_mail", "AWAITING_ANSWER", '{"to":"Ada"}']);
+    expect(askId).toMatch(/^ask_\w+$/);
+    const [allowed = [], denied = []] = tableOf("The person answers");
+    expect(allowed).toEqual(["ALLOW_ONCE", "taken", expect.stringMatching(/^rcp_\w+$/), "SPENT"]);
+    expect(denied).toEqual(["DENY", "ASK_NOT_OPEN", allowed[2]]);
   });
 
   test("ends each call with its run, and keeps a late result as evidence", () => {
@@ -139,6 +149,7 @@ describe("the demo", () => {
       ["search", "INTERRUPTED", "YES"],
       ["remove_file", "BLOCKED", "NO"],
       ["read_file", "CANCELLED", "NO"],
+      ["send_mail", "COMPLETED", "YES"],
     ]);
   });
 });

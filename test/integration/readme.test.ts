@@ -90,6 +90,19 @@ describe("README.md", () => {
     PROCESS_TIMEOUT_MS,
   );
 
+  test(
+    "shows how a person is asked, by lines that work after those of the first call",
+    async () => {
+      const script = `${block("sh", "buf curl")}\n${block("sh", "AnswerAsk")}`;
+      const result = await runProcess("sh", ["-eu", "-c", script], { cwd: ROOT });
+      expect(result).toMatchObject({ code: 0, stderr: "" });
+      expect(result.stdout).toMatch(/"receiptId": "rcp_\w+"/);
+      expect(result.stdout).toContain('"verdict": "VERDICT_ALLOW_ONCE"');
+      expect(result.stdout).toContain('"spendState": "SPEND_STATE_UNSPENT"');
+    },
+    PROCESS_TIMEOUT_MS,
+  );
+
   test("shows a first call in TypeScript that works as it stands, also twice", async () => {
     const script = block("ts", "createClient");
     const own = linesOf(script).filter((line) => !line.startsWith("import "));

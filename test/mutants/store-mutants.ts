@@ -8,15 +8,15 @@ import type {
   Store,
 } from "../../src/ledger/store-port.js";
 import { A, bytes, findRequest } from "../conformance/store-fixture.js";
-
-/** A store with one fault, and the conformance cases that must fail on it. */
-export interface StoreMutant {
-  readonly name: string;
-  readonly kills: readonly string[];
-  readonly wrap: (store: Store) => Store;
-}
-
-type WriteChange = (write: CommandWrite, store: Store) => CommandWrite | Promise<CommandWrite>;
+import { ASK_MUTANTS } from "./ask-mutants.js";
+import { DEADLINE_MUTANTS } from "./deadline-mutants.js";
+import {
+  overriding,
+  reading,
+  type StoreMutant,
+  type WriteChange,
+  writing,
+} from "./broken-store.js";
 
 const LARGEST = 2n ** 63n - 1n;
 const UNLIMITED = 1 << 30;
@@ -25,46 +25,6 @@ const REFUSED: CommitResult = {
   index: 0,
   cause: new Error("refused by the mutant"),
 };
-
-function overriding(store: Store, changes: Partial<Store>): Store {
-  return {
-    generation: store.generation,
-    lastPosition: () => store.lastPosition(),
-    commit: (writes) => store.commit(writes),
-    findSession: (session) => store.findSession(session),
-    listSessions: (query) => store.listSessions(query),
-    readSnapshots: (session) => store.readSnapshots(session),
-    readEvents: (session, after, limit, maxBytes) =>
-      store.readEvents(session, after, limit, maxBytes),
-    readEvent: (session, sequence) => store.readEvent(session, sequence),
-    findRecord: (session, recordId) => store.findRecord(session, recordId),
-    listRecords: (session, query) => store.listRecords(session, query),
-    readBody: (session, bodyRef) => store.readBody(session, bodyRef),
-    findBody: (session, bodyRef) => store.findBody(session, bodyRef),
-    readPairings: (session, toolCallIds) => store.readPairings(session, toolCallIds),
-    findRequests: (asked) => store.findRequests(asked),
-    findCreation: (tenant, subject, requestId) => store.findCreation(tenant, subject, requestId),
-    close: () => store.close(),
-    ...changes,
-  };
-}
-
-/** Breaks reads. */
-function reading(change: (store: Store) => Partial<Store>): StoreMutant["wrap"] {
-  return (store) => overriding(store, change(store));
-}
-
-/** Breaks what is written. */
-function writing(change: WriteChange): StoreMutant["wrap"] {
-  return (store) =>
-    overriding(store, {
-      commit: async (writes) => {
-        const changed: CommandWrite[] = [];
-        for (const write of writes) changed.push(await change(write, store));
-        return store.commit(changed);
-      },
-    });
-}
 
 /** Breaks the rows of events as they are written. */
 function writingRows(change: (row: EventRow) => EventRow): StoreMutant["wrap"] {
@@ -300,6 +260,8 @@ const COMMIT_MUTANTS: readonly StoreMutant[] = [
       "what was refused can be written again without the command in the way",
       "a read sees a group whole or not at all",
       "nothing of a refused group is there after a restart",
+      "a refused group opens and settles no ask",
+      "a refused group sets, moves and clears no deadline",
     ],
     wrap: reading((store) => ({ commit: (writes) => commitOneByOne(store, writes) })),
   },
@@ -445,14 +407,15 @@ const RECORD_MUTANTS: readonly StoreMutant[] = [
     kills: ["a record keeps its family and its call"],
     wrap: writing(async (write, store) => {
       const events: NewEvent[] = [];
-      for (const { row, record } of write.events) {
+      for (const event of write.events) {
+        const { record } = event;
         const known = record && (await store.findRecord(write, record.recordId));
         const kept = known && {
           recordId: known.recordId,
           family: known.family,
           toolCallId: known.toolCallId,
         };
-        events.push({ row, record: kept ?? record });
+        events.push({ ...event, record: kept ?? record });
       }
       return { ...write, events };
     }),
@@ -587,4 +550,6 @@ export const STORE_MUTANTS: readonly StoreMutant[] = [
   ...SESSION_MUTANTS,
   ...RECORD_MUTANTS,
   ...ROW_MUTANTS,
+  ...ASK_MUTANTS,
+  ...DEADLINE_MUTANTS,
 ];

@@ -10,6 +10,10 @@ export class FaultyStore implements Store {
     this.#store = store;
   }
 
+  get storeId(): string {
+    return this.#store.storeId;
+  }
+
   get generation(): bigint {
     return this.#store.generation;
   }
@@ -33,6 +37,10 @@ export class FaultyStore implements Store {
   readEvent: Store["readEvent"] = (...args) => this.#store.readEvent(...args);
   findRecord: Store["findRecord"] = (...args) => this.#store.findRecord(...args);
   listRecords: Store["listRecords"] = (...args) => this.#store.listRecords(...args);
+  listAsks: Store["listAsks"] = (...args) => this.#store.listAsks(...args);
+  listAskChanges: Store["listAskChanges"] = (...args) => this.#store.listAskChanges(...args);
+  listDue: Store["listDue"] = (...args) => this.#store.listDue(...args);
+  nextDeadlineMs: Store["nextDeadlineMs"] = () => this.#store.nextDeadlineMs();
   readBody: Store["readBody"] = (...args) => this.#store.readBody(...args);
   findBody: Store["findBody"] = (...args) => this.#store.findBody(...args);
   readPairings: Store["readPairings"] = (...args) => this.#store.readPairings(...args);

@@ -2,7 +2,10 @@ import { createHash } from "node:crypto";
 import { formatId, type MintId } from "../../src/domain/identity.js";
 import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
 import type { Caller } from "../../src/domain/principal.js";
-import type { LedgerOptions } from "../../src/ledger/batch.js";
+import { answerTokens } from "../../src/ledger/answer-token.js";
+import { CommitFeed } from "../../src/ledger/commit-feed.js";
+import type { LedgerOptions } from "../../src/ledger/ledger.js";
+import { ReviewDetails } from "../../src/ledger/review-details.js";
 import type { Store } from "../../src/ledger/store-port.js";
 
 /** Clock, ids and randomness of a test: the same for the same name, across restarts of what uses them. */
@@ -10,9 +13,11 @@ export class OutsideWorld {
   timeMs = 1_700_000_000_000;
   #count = 0;
   readonly #name: string;
+  readonly #secret: Uint8Array;
 
   constructor(name: string) {
     this.#name = name;
+    this.#secret = createHash("sha256").update(`secret of ${name}`).digest();
   }
 
   #digest(): Uint8Array {
@@ -31,7 +36,10 @@ export class OutsideWorld {
 
   ledgerOptions(store: Store, snapshotEvery = 256): LedgerOptions {
     const { mintId, randomBytes, nowMs } = this;
-    return { store, limits: DEFAULT_LIMITS, mintId, randomBytes, nowMs, snapshotEvery };
+    const outside = { mintId, randomBytes, nowMs };
+    const tokens = answerTokens(this.#secret, store.generation);
+    const heard = { commits: new CommitFeed(), details: new ReviewDetails() };
+    return { store, limits: DEFAULT_LIMITS, ...outside, snapshotEvery, tokens, ...heard };
   }
 }
 

@@ -10,8 +10,18 @@ import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import type { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import { RunService, TakeOver } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
+import { AskKind, AskProvenance, AskState } from "../../gen/toolmark/v1/ask_pb.js";
+import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import { ReceiptPath, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
+import {
+  ReviewAssessment,
+  ReviewDisposition,
+  ReviewInspection,
+  ReviewJob,
+} from "../../gen/toolmark/v1/review_pb.js";
 import { MessageRole, RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { DelegationKind, SessionKind, SessionState } from "../../gen/toolmark/v1/session_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
@@ -32,6 +42,7 @@ function samples<Input extends DescMessage>(
 
 const session = SessionService.method;
 const history = HistoryService.method;
+const approval = ApprovalService.method;
 const run = RunService.method;
 const call = CallService.method;
 const evidence = EvidenceService.method;
@@ -114,6 +125,86 @@ const publishHook: InitOf<"publishHook">[] = [
   { phase: "session_start", decision: HookDecision.INFO },
 ];
 
+const publishReview: InitOf<"publishReview">[] = [
+  {
+    origin: { sessionId },
+    toolCallId,
+    phase: "pre_tool_use",
+    review: {
+      reviewId: "rv_1",
+      job: ReviewJob.ACTION,
+      assessment: ReviewAssessment.PROHIBITED,
+      inspection: ReviewInspection.COMPLETE,
+      disposition: ReviewDisposition.ASK_ACTION,
+      reasonCode: "NOT_THERE",
+      ruleId: "rule 1",
+      ruleOrigin: "settings",
+      checker: "checker",
+      concerns: [{ ref: "file 1", category: "secret" }],
+      sources: [{ ref: "file 2", category: "source" }, { ref: "file 3" }],
+    },
+    text: "not there",
+    detail: "because",
+  },
+  {
+    toolCallId,
+    phase: "result",
+    review: {
+      job: ReviewJob.INBOUND,
+      assessment: ReviewAssessment.UNRESOLVED,
+      inspection: ReviewInspection.OPERATIONAL_FAILURE,
+      disposition: ReviewDisposition.CONTINUE_WARNING,
+    },
+  },
+];
+
+const askId = "ask_1";
+const time = { seconds: 1_700_000_000n, nanos: 999_999_999 };
+
+const openAsk: InitOf<"openAsk">[] = [
+  {
+    toolCallId,
+    kind: AskKind.ACTION,
+    provenance: AskProvenance.PLAN,
+    reviewId: "rv_1",
+    display: "display",
+    prompt: "May it?",
+    expireTime: time,
+    allowedVerdicts: [Verdict.DENY, Verdict.ALLOW_ALWAYS, Verdict.ALLOW_ONCE],
+  },
+  {
+    toolCallId,
+    kind: AskKind.RESULT_RELEASE,
+    provenance: AskProvenance.HOOK_GUARDRAIL,
+    allowedVerdicts: [Verdict.ALLOW_ONCE, Verdict.DENY],
+    heldSha256: sha256,
+    heldSizeBytes: 3n,
+  },
+  { toolCallId, kind: AskKind.ACTION, provenance: AskProvenance.PERMISSION },
+];
+
+const withdrawAsk: InitOf<"withdrawAsk">[] = [{ askId, reason: "no need" }, { askId }];
+
+const settleAsk: InitOf<"settleAsk">[] = [
+  { askId, path: ReceiptPath.RULE, rule: "rule 1", verdict: Verdict.ALLOW_ONCE, reason: "why" },
+  { askId, path: ReceiptPath.HOOK, hookId: "hk_1", verdict: Verdict.DENY },
+];
+
+const parkToolCall: InitOf<"parkToolCall">[] = [
+  {
+    toolCallId,
+    displayName: "calendar",
+    expireTime: time,
+    deferredToolCallIds: ["tc_2", "tc_3"],
+  },
+  { toolCallId, displayName: "calendar" },
+];
+
+const settleAuthorization: InitOf<"settleAuthorization">[] = [
+  { authorizationId: "aut_1", outcome: AuthorizationState.GRANTED },
+  { authorizationId: "aut_1", outcome: AuthorizationState.FAILED },
+];
+
 const endRun: InitOf<"endRun">[] = [
   {
     outcome: RunOutcome.FAILED,
@@ -133,6 +224,14 @@ const commands: { readonly command: Case }[] = [
     command: { case: "reconcileToolCall" as const, value },
   })),
   ...publishHook.map((value) => ({ command: { case: "publishHook" as const, value } })),
+  ...publishReview.map((value) => ({ command: { case: "publishReview" as const, value } })),
+  ...openAsk.map((value) => ({ command: { case: "openAsk" as const, value } })),
+  ...withdrawAsk.map((value) => ({ command: { case: "withdrawAsk" as const, value } })),
+  ...settleAsk.map((value) => ({ command: { case: "settleAsk" as const, value } })),
+  ...parkToolCall.map((value) => ({ command: { case: "parkToolCall" as const, value } })),
+  ...settleAuthorization.map((value) => ({
+    command: { case: "settleAuthorization" as const, value },
+  })),
   ...endRun.map((value) => ({ command: { case: "endRun" as const, value } })),
 ];
 
@@ -170,6 +269,51 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
   samples(history.listHooks, { sessionId, pageToken: "token", toolCallId }, { sessionId }),
   samples(history.readBody, { sessionId, bodyRef: "body_1", offsetBytes: 1n, limitBytes: 2n }),
   samples(history.listEvents, { sessionId, pageToken: "token" }, { sessionId, afterSequence: 3n }),
+  samples(history.getReviewDetail, { sessionId, reviewId: "rv_1" }),
+  samples(history.getAuthorization, { sessionId, authorizationId: "aut_1" }),
+  samples(history.listAuthorizations, { sessionId, pageToken: "token" }, { sessionId }),
+  samples(
+    approval.listAsks,
+    {
+      pageSize: 5,
+      pageToken: "token",
+      sessionId,
+      includeDescendants: true,
+      state: AskState.WITHDRAWN,
+      ownerSubject: "owner",
+      toolName: "read_file",
+      createdBefore: time,
+      createdAfter: time,
+      expiringBefore: time,
+    },
+    {},
+  ),
+  samples(approval.getAsk, { sessionId, askId }),
+  samples(
+    approval.answerAsk,
+    {
+      requestId: "request 1",
+      sessionId,
+      askId,
+      answerToken: "token",
+      toolCallId,
+      reviewId: "rv_1",
+      verdict: Verdict.ALLOW_ALWAYS,
+      reason: "I know it",
+      presentedSha256: sha256,
+    },
+    {
+      requestId: "request 1",
+      sessionId,
+      askId,
+      answerToken: "token",
+      toolCallId,
+      verdict: Verdict.DENY,
+    },
+  ),
+  samples(approval.watchAsks, { sessionId, cursor: "cursor", includeDescendants: true }, {}),
+  samples(approval.getReceipt, { sessionId, receiptId: "rcp_1" }),
+  samples(approval.listReceipts, { sessionId, pageToken: "token" }, { sessionId }),
   samples(
     run.beginRun,
     {
@@ -187,6 +331,16 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
   samples(call.startToolCall, ...startToolCall.map((command) => ({ ...ofRun, command }))),
   samples(call.recordResult, ...recordResult.map((command) => ({ ...ofRun, command }))),
   samples(call.reconcileToolCall, ...reconcileToolCall.map((command) => ({ ...ofRun, command }))),
+  samples(call.openAsk, ...openAsk.map((command) => ({ ...ofRun, command }))),
+  samples(call.awaitAsk, { sessionId, askId, waitMs: 1 }, { sessionId, askId }),
+  samples(call.withdrawAsk, ...withdrawAsk.map((command) => ({ ...ofRun, command }))),
+  samples(call.settleAsk, ...settleAsk.map((command) => ({ ...ofRun, command }))),
+  samples(call.parkToolCall, ...parkToolCall.map((command) => ({ ...ofRun, command }))),
+  samples(
+    call.settleAuthorization,
+    ...settleAuthorization.map((command) => ({ ...ofRun, command })),
+  ),
+  samples(evidence.publishReview, ...publishReview.map((command) => ({ ...ofRun, command }))),
   samples(evidence.recordMessage, ...recordMessage.map((command) => ({ ...ofRun, command }))),
   samples(evidence.publishHook, ...publishHook.map((command) => ({ ...ofRun, command }))),
 ];

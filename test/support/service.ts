@@ -10,9 +10,11 @@ import {
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
+import type { CommitFeed } from "../../src/ledger/commit-feed.js";
 import type { Store } from "../../src/ledger/store-port.js";
 import type { Authenticate } from "../../src/rpc/authenticate.js";
 import { readConfig, type Config } from "../../src/server/config.js";
@@ -42,6 +44,7 @@ export interface Clients {
   readonly calls: Client<typeof CallService>;
   readonly evidence: Client<typeof EvidenceService>;
   readonly history: Client<typeof HistoryService>;
+  readonly approvals: Client<typeof ApprovalService>;
   readonly info: Client<typeof InfoService>;
 }
 
@@ -52,6 +55,12 @@ export interface TestServiceOptions {
   /** Puts something between the service and its store. */
   readonly wrapStore?: (store: Store) => Store;
   readonly nowMs?: () => number;
+  readonly monotonicMs?: () => number;
+  /** How often the clock is looked at while something waits. Default: so often that no test waits for it. */
+  readonly expiryCheckMs?: number;
+  readonly askHeartbeatMs?: number;
+  /** Where commits are told of, for a test that listens too. */
+  readonly commits?: CommitFeed;
   /** Tells who calls. Default: the loopback principal, whoever it is. */
   readonly authenticate?: Authenticate;
 }
@@ -60,7 +69,8 @@ export interface TestServiceOptions {
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
   const flags = ["--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"];
   const { store = "memory:", wrapStore = (inner: Store): Store => inner } = options;
-  const { nowMs, authenticate } = options;
+  const { nowMs, monotonicMs, authenticate, askHeartbeatMs, expiryCheckMs = 10 } = options;
+  const { commits } = options;
   const outcome = readConfig([...flags, "--store", store, ...(options.flags ?? [])], {});
   if (outcome.kind !== "config") throw new Error(outcome.text);
   const { config } = outcome;
@@ -79,7 +89,11 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
       lines.push('{"msg":"an invariant broke"}\n');
     },
     openStore: async (location) => wrapStore(await openStore(location)),
+    expiryCheckMs,
     ...(nowMs === undefined ? {} : { nowMs }),
+    ...(monotonicMs === undefined ? {} : { monotonicMs }),
+    ...(askHeartbeatMs === undefined ? {} : { askHeartbeatMs }),
+    ...(commits === undefined ? {} : { commits }),
     ...(authenticate === undefined ? {} : { authenticate }),
   });
   const { grpcAddress, httpAddress } = service;
@@ -126,6 +140,7 @@ export function clientsOf(transport: Transport): Clients {
     calls: client(CallService),
     evidence: client(EvidenceService),
     history: client(HistoryService),
+    approvals: client(ApprovalService),
     info: client(InfoService),
   };
 }

@@ -1,10 +1,7 @@
-import { create, type DescMethod, type Message, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { describe, expect, it } from "vitest";
 
-import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
-import { CommandSchema, type Command } from "../../gen/toolmark/engine/v1/command_pb.js";
-import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
-import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import type { BodySchema } from "../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
@@ -12,49 +9,19 @@ import { MessageRole, RunOutcome } from "../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
 import { createValidator } from "../../src/rpc/validate/validator.js";
+import {
+  broken,
+  describeMalformed,
+  unaryRequest,
+  type BrokenCommand,
+  type CommandInit,
+} from "../support/broken-commands.js";
 
 const LIMITS = { ...DEFAULT_LIMITS, bodyBytes: 100, inlineBodyBytes: 10, callsPerTurn: 2 };
 const validate = createValidator(LIMITS);
 
-const UNARY: Readonly<Record<string, DescMethod>> = {
-  recordMessage: EvidenceService.method.recordMessage,
-  publishHook: EvidenceService.method.publishHook,
-  acceptTurn: CallService.method.acceptTurn,
-  amendToolCall: CallService.method.amendToolCall,
-  startToolCall: CallService.method.startToolCall,
-  recordResult: CallService.method.recordResult,
-  reconcileToolCall: CallService.method.reconcileToolCall,
-  endRun: RunService.method.endRun,
-};
-
-type CommandInit = NonNullable<MessageInitShape<typeof CommandSchema>["command"]>;
 type BodyInit = MessageInitShape<typeof BodySchema>;
 
-interface Broken {
-  readonly rule: string;
-  readonly command: Command;
-  /** Path below the command. */
-  readonly field: string;
-  readonly reason: ErrorReason;
-  readonly kind: string | undefined;
-}
-
-function broken(
-  rule: string,
-  init: CommandInit,
-  field: string,
-  reason = ErrorReason.FIELD_INVALID,
-): Broken {
-  return {
-    rule,
-    command: create(CommandSchema, { command: init }),
-    field,
-    reason,
-    kind: init.case,
-  };
-}
-
-const ofRun = { sessionId: "ses_1", runId: "run_1", requestId: "request 1" };
 const toolCallId = "tc_1";
 const data = new Uint8Array([123, 125]);
 const bytes = (size: number) => new Uint8Array(size);
@@ -68,7 +35,7 @@ function statesOutside(allowed: ReadonlySet<ToolCallState>): ToolCallState[] {
 }
 
 /** The same broken bodies in every field that takes one. */
-function brokenBodies(field: string, command: (body: BodyInit) => CommandInit): Broken[] {
+function brokenBodies(field: string, command: (body: BodyInit) => CommandInit): BrokenCommand[] {
   const both = { data, bodyRef: "body_1" };
   return [
     broken("a body of nothing", command({}), field),
@@ -89,7 +56,7 @@ function brokenBodies(field: string, command: (body: BodyInit) => CommandInit): 
   ];
 }
 
-function brokenCallIds(command: (toolCallId: string) => CommandInit): Broken[] {
+function brokenCallIds(command: (toolCallId: string) => CommandInit): BrokenCommand[] {
   return [
     broken("no call named", command(""), "tool_call_id"),
     broken("a call id above 512 bytes", command("t".repeat(513)), "tool_call_id"),
@@ -312,7 +279,7 @@ const END_RUN = [
   ),
 ];
 
-const BROKEN: readonly Broken[] = [
+const BROKEN: readonly BrokenCommand[] = [
   ...RECORD_MESSAGE,
   ...ACCEPT_TURN,
   ...AMEND_TOOL_CALL,
@@ -323,36 +290,10 @@ const BROKEN: readonly Broken[] = [
   ...END_RUN,
 ];
 
-function unaryRequest(command: Command): { method: DescMethod; request: Message } {
-  const method = UNARY[command.command.case ?? ""];
-  if (method === undefined) throw new Error("a broken command without a unary method");
-  const { value } = command.command;
-  return { method, request: Object.assign(create(method.input), { ...ofRun, command: value }) };
-}
+describeMalformed(BROKEN, validate);
 
-function protoName({ command }: Command): string | undefined {
-  return CommandSchema.fields.find(({ localName }) => localName === command.case)?.name;
-}
-
-describe("malformed commands", () => {
-  it.each(BROKEN)("$kind refuses $rule: $field", ({ command, field, reason }) => {
-    const { method, request } = unaryRequest(command);
-    const refusal = validate(method, request);
-    expect(refusal?.metadata["field"]).toBe(`command.${field}`);
-    expect(refusal?.reason).toBe(reason);
-  });
-
-  it.each(BROKEN)("$kind inside Apply refuses $rule: $field", ({ command, field, reason }) => {
-    const first = create(CommandSchema, { command: hook({}) });
-    const { apply } = RunService.method;
-    const request = create(apply.input, { ...ofRun, commands: [first, command] });
-    const refusal = validate(apply, request);
-    expect(refusal?.metadata["field"]).toBe(`commands[1].${protoName(command)}.${field}`);
-    expect(refusal?.metadata["command"]).toBe("1");
-    expect(refusal?.reason).toBe(reason);
-  });
-
-  it("names the limit that a body or a count is above", () => {
+describe("limits", () => {
+  it("are named if a body or a count is above one", () => {
     const body = unaryRequest(
       create(CommandSchema, { command: message(MessageRole.USER, { data: bytes(101) }) }),
     );

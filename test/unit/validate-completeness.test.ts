@@ -39,34 +39,10 @@ const NOT_VALIDATED: readonly string[] = [
   "toolmark.v1.SessionService.EraseSession",
   "toolmark.v1.SessionService.ExportSession",
   "toolmark.v1.SessionService.VerifySession",
-  "toolmark.v1.HistoryService.GetReviewDetail",
   "toolmark.v1.HistoryService.GetTranscript",
-  "toolmark.v1.ApprovalService.ListAsks",
-  "toolmark.v1.ApprovalService.GetAsk",
-  "toolmark.v1.ApprovalService.AnswerAsk",
-  "toolmark.v1.ApprovalService.WatchAsks",
-  "toolmark.v1.ApprovalService.GetReceipt",
-  "toolmark.v1.ApprovalService.ListReceipts",
   "toolmark.v1.InfoService.GetServerInfo",
-  "toolmark.engine.v1.CallService.OpenAsk",
-  "toolmark.engine.v1.CallService.AwaitAsk",
-  "toolmark.engine.v1.CallService.WithdrawAsk",
-  "toolmark.engine.v1.CallService.SettleAsk",
-  "toolmark.engine.v1.CallService.ParkToolCall",
-  "toolmark.engine.v1.CallService.SettleAuthorization",
   "toolmark.engine.v1.EvidenceService.WriteBody",
-  "toolmark.engine.v1.EvidenceService.PublishReview",
 ];
-
-/** Commands that the service does not offer yet: their fields are checked when they are built. */
-const UNOFFERED_COMMANDS: ReadonlySet<string> = new Set([
-  "toolmark.engine.v1.OpenAskCommand",
-  "toolmark.engine.v1.WithdrawAskCommand",
-  "toolmark.engine.v1.SettleAskCommand",
-  "toolmark.engine.v1.ParkToolCallCommand",
-  "toolmark.engine.v1.SettleAuthorizationCommand",
-  "toolmark.engine.v1.PublishReviewCommand",
-]);
 
 type Path = readonly DescField[];
 
@@ -82,7 +58,7 @@ function checkedPaths(desc: DescMessage, above: Path = []): Path[] {
   return desc.fields.flatMap((field) => {
     if (isChecked(field)) return [[...above, field]];
     const message = "message" in field ? field.message : undefined;
-    if (message === undefined || UNOFFERED_COMMANDS.has(message.typeName)) return [];
+    if (message === undefined) return [];
     return checkedPaths(message, [...above, field]);
   });
 }

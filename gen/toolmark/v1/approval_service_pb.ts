@@ -4,6 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Ask, AskState } from "./ask_pb.js";
 import { file_toolmark_v1_ask } from "./ask_pb.js";
 import type { Receipt, Verdict } from "./receipt_pb.js";
@@ -14,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/approval_service.proto.
  */
 export const file_toolmark_v1_approval_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0b29sbWFyay92MS9hcHByb3ZhbF9zZXJ2aWNlLnByb3RvEgt0b29sbWFyay52MSI/CghTaG93bkFzaxIdCgNhc2sYASABKAsyEC50b29sbWFyay52MS5Bc2sSFAoMYW5zd2VyX3Rva2VuGAIgASgJIo8BCg9MaXN0QXNrc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSEgoKc2Vzc2lvbl9pZBgDIAEoCRIbChNpbmNsdWRlX2Rlc2NlbmRhbnRzGAQgASgIEiQKBXN0YXRlGAUgASgOMhUudG9vbG1hcmsudjEuQXNrU3RhdGUiUAoQTGlzdEFza3NSZXNwb25zZRIjCgRhc2tzGAEgAygLMhUudG9vbG1hcmsudjEuU2hvd25Bc2sSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjMKDUdldEFza1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZhc2tfaWQYAiABKAkiNAoOR2V0QXNrUmVzcG9uc2USIgoDYXNrGAEgASgLMhUudG9vbG1hcmsudjEuU2hvd25Bc2si0wEKEEFuc3dlckFza1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEg4KBmFza19pZBgDIAEoCRIUCgxhbnN3ZXJfdG9rZW4YBCABKAkSFAoMdG9vbF9jYWxsX2lkGAUgASgJEhYKCXJldmlld19pZBgGIAEoCUgAiAEBEiUKB3ZlcmRpY3QYByABKA4yFC50b29sbWFyay52MS5WZXJkaWN0Eg4KBnJlYXNvbhgIIAEoCUIMCgpfcmV2aWV3X2lkIjoKEUFuc3dlckFza1Jlc3BvbnNlEiUKB3JlY2VpcHQYASABKAsyFC50b29sbWFyay52MS5SZWNlaXB0IlMKEFdhdGNoQXNrc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbChNpbmNsdWRlX2Rlc2NlbmRhbnRzGAIgASgIEg4KBmN1cnNvchgDIAEoCSJUChFXYXRjaEFza3NSZXNwb25zZRIOCgZjdXJzb3IYASABKAkSJwoDYXNrGAIgASgLMhUudG9vbG1hcmsudjEuU2hvd25Bc2tIAIgBAUIGCgRfYXNrIjsKEUdldFJlY2VpcHRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKcmVjZWlwdF9pZBgCIAEoCSI7ChJHZXRSZWNlaXB0UmVzcG9uc2USJQoHcmVjZWlwdBgBIAEoCzIULnRvb2xtYXJrLnYxLlJlY2VpcHQiUAoTTGlzdFJlY2VpcHRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJIlcKFExpc3RSZWNlaXB0c1Jlc3BvbnNlEiYKCHJlY2VpcHRzGAEgAygLMhQudG9vbG1hcmsudjEuUmVjZWlwdBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAky9AMKD0FwcHJvdmFsU2VydmljZRJMCghMaXN0QXNrcxIcLnRvb2xtYXJrLnYxLkxpc3RBc2tzUmVxdWVzdBodLnRvb2xtYXJrLnYxLkxpc3RBc2tzUmVzcG9uc2UiA5ACARJGCgZHZXRBc2sSGi50b29sbWFyay52MS5HZXRBc2tSZXF1ZXN0GhsudG9vbG1hcmsudjEuR2V0QXNrUmVzcG9uc2UiA5ACARJKCglBbnN3ZXJBc2sSHS50b29sbWFyay52MS5BbnN3ZXJBc2tSZXF1ZXN0Gh4udG9vbG1hcmsudjEuQW5zd2VyQXNrUmVzcG9uc2USUQoJV2F0Y2hBc2tzEh0udG9vbG1hcmsudjEuV2F0Y2hBc2tzUmVxdWVzdBoeLnRvb2xtYXJrLnYxLldhdGNoQXNrc1Jlc3BvbnNlIgOQAgEwARJSCgpHZXRSZWNlaXB0Eh4udG9vbG1hcmsudjEuR2V0UmVjZWlwdFJlcXVlc3QaHy50b29sbWFyay52MS5HZXRSZWNlaXB0UmVzcG9uc2UiA5ACARJYCgxMaXN0UmVjZWlwdHMSIC50b29sbWFyay52MS5MaXN0UmVjZWlwdHNSZXF1ZXN0GiEudG9vbG1hcmsudjEuTGlzdFJlY2VpcHRzUmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_toolmark_v1_ask, file_toolmark_v1_receipt]);
+  fileDesc("CiJ0b29sbWFyay92MS9hcHByb3ZhbF9zZXJ2aWNlLnByb3RvEgt0b29sbWFyay52MSI/CghTaG93bkFzaxIdCgNhc2sYASABKAsyEC50b29sbWFyay52MS5Bc2sSFAoMYW5zd2VyX3Rva2VuGAIgASgJItUCCg9MaXN0QXNrc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSEgoKc2Vzc2lvbl9pZBgDIAEoCRIbChNpbmNsdWRlX2Rlc2NlbmRhbnRzGAQgASgIEiQKBXN0YXRlGAUgASgOMhUudG9vbG1hcmsudjEuQXNrU3RhdGUSFQoNb3duZXJfc3ViamVjdBgGIAEoCRIRCgl0b29sX25hbWUYByABKAkSMgoOY3JlYXRlZF9iZWZvcmUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjEKDWNyZWF0ZWRfYWZ0ZXIYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjMKD2V4cGlyaW5nX2JlZm9yZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiUAoQTGlzdEFza3NSZXNwb25zZRIjCgRhc2tzGAEgAygLMhUudG9vbG1hcmsudjEuU2hvd25Bc2sSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjMKDUdldEFza1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZhc2tfaWQYAiABKAkiNAoOR2V0QXNrUmVzcG9uc2USIgoDYXNrGAEgASgLMhUudG9vbG1hcmsudjEuU2hvd25Bc2si7QEKEEFuc3dlckFza1JlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEg4KBmFza19pZBgDIAEoCRIUCgxhbnN3ZXJfdG9rZW4YBCABKAkSFAoMdG9vbF9jYWxsX2lkGAUgASgJEhYKCXJldmlld19pZBgGIAEoCUgAiAEBEiUKB3ZlcmRpY3QYByABKA4yFC50b29sbWFyay52MS5WZXJkaWN0Eg4KBnJlYXNvbhgIIAEoCRIYChBwcmVzZW50ZWRfc2hhMjU2GAkgASgMQgwKCl9yZXZpZXdfaWQiOgoRQW5zd2VyQXNrUmVzcG9uc2USJQoHcmVjZWlwdBgBIAEoCzIULnRvb2xtYXJrLnYxLlJlY2VpcHQiUwoQV2F0Y2hBc2tzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhsKE2luY2x1ZGVfZGVzY2VuZGFudHMYAiABKAgSDgoGY3Vyc29yGAMgASgJIlQKEVdhdGNoQXNrc1Jlc3BvbnNlEg4KBmN1cnNvchgBIAEoCRInCgNhc2sYAiABKAsyFS50b29sbWFyay52MS5TaG93bkFza0gAiAEBQgYKBF9hc2siOwoRR2V0UmVjZWlwdFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpyZWNlaXB0X2lkGAIgASgJIjsKEkdldFJlY2VpcHRSZXNwb25zZRIlCgdyZWNlaXB0GAEgASgLMhQudG9vbG1hcmsudjEuUmVjZWlwdCJQChNMaXN0UmVjZWlwdHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiVwoUTGlzdFJlY2VpcHRzUmVzcG9uc2USJgoIcmVjZWlwdHMYASADKAsyFC50b29sbWFyay52MS5SZWNlaXB0EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCTL0AwoPQXBwcm92YWxTZXJ2aWNlEkwKCExpc3RBc2tzEhwudG9vbG1hcmsudjEuTGlzdEFza3NSZXF1ZXN0Gh0udG9vbG1hcmsudjEuTGlzdEFza3NSZXNwb25zZSIDkAIBEkYKBkdldEFzaxIaLnRvb2xtYXJrLnYxLkdldEFza1JlcXVlc3QaGy50b29sbWFyay52MS5HZXRBc2tSZXNwb25zZSIDkAIBEkoKCUFuc3dlckFzaxIdLnRvb2xtYXJrLnYxLkFuc3dlckFza1JlcXVlc3QaHi50b29sbWFyay52MS5BbnN3ZXJBc2tSZXNwb25zZRJRCglXYXRjaEFza3MSHS50b29sbWFyay52MS5XYXRjaEFza3NSZXF1ZXN0Gh4udG9vbG1hcmsudjEuV2F0Y2hBc2tzUmVzcG9uc2UiA5ACATABElIKCkdldFJlY2VpcHQSHi50b29sbWFyay52MS5HZXRSZWNlaXB0UmVxdWVzdBofLnRvb2xtYXJrLnYxLkdldFJlY2VpcHRSZXNwb25zZSIDkAIBElgKDExpc3RSZWNlaXB0cxIgLnRvb2xtYXJrLnYxLkxpc3RSZWNlaXB0c1JlcXVlc3QaIS50b29sbWFyay52MS5MaXN0UmVjZWlwdHNSZXNwb25zZSIDkAIBYgZwcm90bzM", [file_google_protobuf_timestamp, file_toolmark_v1_ask, file_toolmark_v1_receipt]);
 
 /**
  * An ask as shown to a caller.
@@ -30,8 +32,9 @@ export type ShownAsk = Message<"toolmark.v1.ShownAsk"> & {
   ask?: Ask | undefined;
 
   /**
-   * Proof that the caller saw this ask with these arguments, to be sent back with the answer. Empty for callers who
-   * may not answer and for asks that are not open.
+   * Proof that the caller saw this ask with these arguments, to be sent back with the answer. It is valid while the ask
+   * is open, also after a restart. Empty for callers who may not answer and for asks that are not open. A secret: not
+   * to be logged.
    *
    * @generated from field: string answer_token = 2;
    */
@@ -59,7 +62,7 @@ export type ListAsksRequest = Message<"toolmark.v1.ListAsksRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the previous page of the same query. Empty for the first page.
+   * next_page_token of the previous page of the same query, at most 4096 bytes. Empty for the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -73,7 +76,7 @@ export type ListAsksRequest = Message<"toolmark.v1.ListAsksRequest"> & {
   sessionId: string;
 
   /**
-   * Whether to include asks of sessions that work for session_id.
+   * Whether to include asks of sessions that work for session_id. Of no effect without one.
    *
    * @generated from field: bool include_descendants = 4;
    */
@@ -85,6 +88,41 @@ export type ListAsksRequest = Message<"toolmark.v1.ListAsksRequest"> & {
    * @generated from field: toolmark.v1.AskState state = 5;
    */
   state: AskState;
+
+  /**
+   * Only asks of sessions that this subject owns, at most 256 bytes. Empty: any owner.
+   *
+   * @generated from field: string owner_subject = 6;
+   */
+  ownerSubject: string;
+
+  /**
+   * Only asks about calls of this tool, at most 512 bytes. Empty: any tool.
+   *
+   * @generated from field: string tool_name = 7;
+   */
+  toolName: string;
+
+  /**
+   * Only asks that were opened before this time. Absent: whatever their age.
+   *
+   * @generated from field: google.protobuf.Timestamp created_before = 8;
+   */
+  createdBefore?: Timestamp | undefined;
+
+  /**
+   * Only asks that were opened at this time or later. Absent: whatever their age.
+   *
+   * @generated from field: google.protobuf.Timestamp created_after = 9;
+   */
+  createdAfter?: Timestamp | undefined;
+
+  /**
+   * Only asks that expire before this time. Absent: also those that never expire.
+   *
+   * @generated from field: google.protobuf.Timestamp expiring_before = 10;
+   */
+  expiringBefore?: Timestamp | undefined;
 };
 
 /**
@@ -199,7 +237,7 @@ export type AnswerAskRequest = Message<"toolmark.v1.AnswerAskRequest"> & {
   askId: string;
 
   /**
-   * The token that was shown with the ask.
+   * The token that was shown with the ask, at most 512 bytes.
    *
    * @generated from field: string answer_token = 4;
    */
@@ -227,11 +265,19 @@ export type AnswerAskRequest = Message<"toolmark.v1.AnswerAskRequest"> & {
   verdict: Verdict;
 
   /**
-   * Why, in the person's words; may be empty.
+   * Why, in the person's words, at most 4096 bytes; may be empty.
    *
    * @generated from field: string reason = 8;
    */
   reason: string;
+
+  /**
+   * SHA-256 of what the person was shown, 32 bytes, for a client that displays the presented bytes itself. Empty: not
+   * checked beyond the token, which is made for the presented bytes.
+   *
+   * @generated from field: bytes presented_sha256 = 9;
+   */
+  presentedSha256: Uint8Array;
 };
 
 /**
@@ -283,7 +329,8 @@ export type WatchAsksRequest = Message<"toolmark.v1.WatchAsksRequest"> & {
   includeDescendants: boolean;
 
   /**
-   * Cursor of the last message that was received. Empty: from now, after the asks that are open.
+   * Cursor of the last message that was received from a watch of the same session_id and include_descendants, at most
+   * 4096 bytes. Empty: from now, after the asks that are open.
    *
    * @generated from field: string cursor = 3;
    */
@@ -311,7 +358,9 @@ export type WatchAsksResponse = Message<"toolmark.v1.WatchAsksResponse"> & {
   cursor: string;
 
   /**
-   * The ask after its update. Absent in messages that only move the cursor.
+   * The ask after its update. Absent in messages that only carry the cursor: one after the asks that were open, or,
+   * with a later cursor, after what happened since; and one whenever nothing else was sent for a while, so that idle
+   * connections are kept.
    *
    * @generated from field: optional toolmark.v1.ShownAsk ask = 2;
    */
@@ -395,7 +444,7 @@ export type ListReceiptsRequest = Message<"toolmark.v1.ListReceiptsRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the previous page of the same query. Empty for the first page.
+   * next_page_token of the previous page of the same query, at most 4096 bytes. Empty for the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -438,14 +487,17 @@ export const ListReceiptsResponseSchema: GenMessage<ListReceiptsResponse> = /*@_
   messageDesc(file_toolmark_v1_approval_service, 12);
 
 /**
- * Shows asks to people and takes their answers.
+ * Shows asks to people and takes their answers. Every method may answer FIELD_INVALID, CALLER_GONE, DEADLINE_PASSED or
+ * DRAINING.
  *
  * @generated from service toolmark.v1.ApprovalService
  */
 export const ApprovalService: GenService<{
   /**
-   * Lists asks of one session or of all that the caller may read. Roles: any.
-   * Errors: SESSION_NOT_FOUND, PAGE_TOKEN_INVALID, UNIMPLEMENTED.
+   * Lists asks of one session, or of all that the caller may read: the inbox. An ask that is settled between two pages
+   * drops out of what follows; no other is missed or repeated. Roles: any.
+   * Errors: SESSION_NOT_FOUND, PAGE_TOKEN_INVALID, DATA_DAMAGED (with session_id; across sessions a damaged ask is
+   * shown without its content).
    *
    * @generated from rpc toolmark.v1.ApprovalService.ListAsks
    */
@@ -455,7 +507,7 @@ export const ApprovalService: GenService<{
     output: typeof ListAsksResponseSchema;
   },
   /**
-   * Returns an ask. Roles: any. Errors: SESSION_NOT_FOUND, ASK_NOT_FOUND, UNIMPLEMENTED.
+   * Returns an ask. Roles: any. Errors: SESSION_NOT_FOUND, ASK_NOT_FOUND, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.ApprovalService.GetAsk
    */
@@ -465,10 +517,11 @@ export const ApprovalService: GenService<{
     output: typeof GetAskResponseSchema;
   },
   /**
-   * Answers an ask as a human. Every reference must match exactly, or nothing happens; of any number of answers
-   * exactly one makes a receipt. Roles: approver.
+   * Answers an ask as a human. Every reference must match exactly, or nothing happens; of any number of answers exactly
+   * one makes a receipt. Needs no active run. The rules for request_id are those of RunService. Roles: approver.
    * Errors: SESSION_NOT_FOUND, ASK_NOT_FOUND, ASK_NOT_OPEN, ASK_SUPERSEDED, ASK_EXPIRED, ANSWER_TOKEN_INVALID,
-   * ANSWER_MISMATCH, VERDICT_NOT_ALLOWED, REQUEST_ID_REUSED, UNIMPLEMENTED.
+   * ANSWER_MISMATCH, VERDICT_NOT_ALLOWED, REQUEST_ID_REUSED, SESSION_ERASED, HIGH_WATER_UNAVAILABLE, STORE_BUSY,
+   * STORE_FULL, COMMIT_UNCERTAIN, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.ApprovalService.AnswerAsk
    */
@@ -478,8 +531,9 @@ export const ApprovalService: GenService<{
     output: typeof AnswerAskResponseSchema;
   },
   /**
-   * Streams asks as they open and settle, first those that are open. Roles: any.
-   * Errors: SESSION_NOT_FOUND, UNIMPLEMENTED.
+   * Streams asks: first those that are open, then each that opens or settles, in the order of its last update. An ask
+   * that changed several times while nobody read is given once, as it is. Roles: any.
+   * Errors: SESSION_NOT_FOUND, CURSOR_MALFORMED, CURSOR_EXPIRED, DATA_DAMAGED (as ListAsks).
    *
    * @generated from rpc toolmark.v1.ApprovalService.WatchAsks
    */
@@ -489,7 +543,7 @@ export const ApprovalService: GenService<{
     output: typeof WatchAsksResponseSchema;
   },
   /**
-   * Returns a receipt. Roles: any. Errors: SESSION_NOT_FOUND, RECEIPT_NOT_FOUND, UNIMPLEMENTED.
+   * Returns a receipt. Roles: any. Errors: SESSION_NOT_FOUND, RECEIPT_NOT_FOUND, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.ApprovalService.GetReceipt
    */
@@ -500,7 +554,7 @@ export const ApprovalService: GenService<{
   },
   /**
    * Lists the receipts of a session, oldest first. Roles: any.
-   * Errors: SESSION_NOT_FOUND, PAGE_TOKEN_INVALID, UNIMPLEMENTED.
+   * Errors: SESSION_NOT_FOUND, PAGE_TOKEN_INVALID, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.ApprovalService.ListReceipts
    */

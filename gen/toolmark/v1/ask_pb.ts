@@ -18,10 +18,10 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/ask.proto.
  */
 export const file_toolmark_v1_ask: GenFile = /*@__PURE__*/
-  fileDesc("ChV0b29sbWFyay92MS9hc2sucHJvdG8SC3Rvb2xtYXJrLnYxIu8ECgNBc2sSDgoGYXNrX2lkGAEgASgJEiMKBm9yaWdpbhgCIAEoCzITLnRvb2xtYXJrLnYxLk9yaWdpbhIOCgZydW5faWQYAyABKAkSFQoIcmV2aXNpb24YBCABKARIAIgBARIUCgx0b29sX2NhbGxfaWQYBSABKAkSFgoJcmV2aWV3X2lkGAYgASgJSAGIAQESIgoEa2luZBgHIAEoDjIULnRvb2xtYXJrLnYxLkFza0tpbmQSLgoKcHJvdmVuYW5jZRgIIAEoDjIaLnRvb2xtYXJrLnYxLkFza1Byb3ZlbmFuY2USJAoJcHJlc2VudGVkGAkgASgLMhEudG9vbG1hcmsudjEuQm9keRIPCgdkaXNwbGF5GAogASgJEg4KBnByb21wdBgLIAEoCRIuChBhbGxvd2VkX3ZlcmRpY3RzGAwgAygOMhQudG9vbG1hcmsudjEuVmVyZGljdBIkCgVzdGF0ZRgNIAEoDjIVLnRvb2xtYXJrLnYxLkFza1N0YXRlEiEKFHN1cGVyc2VkZWRfYnlfYXNrX2lkGA4gASgJSAKIAQESLwoLZXhwaXJlX3RpbWUYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKD2RlbGVnYXRpb25fcGF0aBgQIAMoCzIbLnRvb2xtYXJrLnYxLkRlbGVnYXRpb25TdGVwEi8KC2NyZWF0ZV90aW1lGBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEILCglfcmV2aXNpb25CDAoKX3Jldmlld19pZEIXChVfc3VwZXJzZWRlZF9ieV9hc2tfaWQiOgoORGVsZWdhdGlvblN0ZXASEgoKc2Vzc2lvbl9pZBgBIAEoCRIUCgx0b29sX2NhbGxfaWQYAiABKAkqVQoHQXNrS2luZBIYChRBU0tfS0lORF9VTlNQRUNJRklFRBAAEhMKD0FTS19LSU5EX0FDVElPThABEhsKF0FTS19LSU5EX1JFU1VMVF9SRUxFQVNFEAIqigEKDUFza1Byb3ZlbmFuY2USHgoaQVNLX1BST1ZFTkFOQ0VfVU5TUEVDSUZJRUQQABIdChlBU0tfUFJPVkVOQU5DRV9QRVJNSVNTSU9OEAESIQodQVNLX1BST1ZFTkFOQ0VfSE9PS19HVUFSRFJBSUwQAhIXChNBU0tfUFJPVkVOQU5DRV9QTEFOEAMqmwEKCEFza1N0YXRlEhkKFUFTS19TVEFURV9VTlNQRUNJRklFRBAAEhIKDkFTS19TVEFURV9PUEVOEAESFgoSQVNLX1NUQVRFX0FOU1dFUkVEEAISFQoRQVNLX1NUQVRFX0VYUElSRUQQAxIXChNBU0tfU1RBVEVfV0lUSERSQVdOEAQSGAoUQVNLX1NUQVRFX1NVUEVSU0VERUQQBWIGcHJvdG8z", [file_google_protobuf_timestamp, file_toolmark_v1_body, file_toolmark_v1_origin, file_toolmark_v1_receipt]);
+  fileDesc("ChV0b29sbWFyay92MS9hc2sucHJvdG8SC3Rvb2xtYXJrLnYxIqoFCgNBc2sSDgoGYXNrX2lkGAEgASgJEiMKBm9yaWdpbhgCIAEoCzITLnRvb2xtYXJrLnYxLk9yaWdpbhIOCgZydW5faWQYAyABKAkSFQoIcmV2aXNpb24YBCABKARIAIgBARIUCgx0b29sX2NhbGxfaWQYBSABKAkSFgoJcmV2aWV3X2lkGAYgASgJSAGIAQESIgoEa2luZBgHIAEoDjIULnRvb2xtYXJrLnYxLkFza0tpbmQSLgoKcHJvdmVuYW5jZRgIIAEoDjIaLnRvb2xtYXJrLnYxLkFza1Byb3ZlbmFuY2USJAoJcHJlc2VudGVkGAkgASgLMhEudG9vbG1hcmsudjEuQm9keRIPCgdkaXNwbGF5GAogASgJEg4KBnByb21wdBgLIAEoCRIuChBhbGxvd2VkX3ZlcmRpY3RzGAwgAygOMhQudG9vbG1hcmsudjEuVmVyZGljdBIkCgVzdGF0ZRgNIAEoDjIVLnRvb2xtYXJrLnYxLkFza1N0YXRlEiEKFHN1cGVyc2VkZWRfYnlfYXNrX2lkGA4gASgJSAKIAQESLwoLZXhwaXJlX3RpbWUYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKD2RlbGVnYXRpb25fcGF0aBgQIAMoCzIbLnRvb2xtYXJrLnYxLkRlbGVnYXRpb25TdGVwEi8KC2NyZWF0ZV90aW1lGBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCgpyZWNlaXB0X2lkGBIgASgJSAOIAQESEQoJdG9vbF9uYW1lGBMgASgJQgsKCV9yZXZpc2lvbkIMCgpfcmV2aWV3X2lkQhcKFV9zdXBlcnNlZGVkX2J5X2Fza19pZEINCgtfcmVjZWlwdF9pZCI6Cg5EZWxlZ2F0aW9uU3RlcBISCgpzZXNzaW9uX2lkGAEgASgJEhQKDHRvb2xfY2FsbF9pZBgCIAEoCSpVCgdBc2tLaW5kEhgKFEFTS19LSU5EX1VOU1BFQ0lGSUVEEAASEwoPQVNLX0tJTkRfQUNUSU9OEAESGwoXQVNLX0tJTkRfUkVTVUxUX1JFTEVBU0UQAiqKAQoNQXNrUHJvdmVuYW5jZRIeChpBU0tfUFJPVkVOQU5DRV9VTlNQRUNJRklFRBAAEh0KGUFTS19QUk9WRU5BTkNFX1BFUk1JU1NJT04QARIhCh1BU0tfUFJPVkVOQU5DRV9IT09LX0dVQVJEUkFJTBACEhcKE0FTS19QUk9WRU5BTkNFX1BMQU4QAyqbAQoIQXNrU3RhdGUSGQoVQVNLX1NUQVRFX1VOU1BFQ0lGSUVEEAASEgoOQVNLX1NUQVRFX09QRU4QARIWChJBU0tfU1RBVEVfQU5TV0VSRUQQAhIVChFBU0tfU1RBVEVfRVhQSVJFRBADEhcKE0FTS19TVEFURV9XSVRIRFJBV04QBBIYChRBU0tfU1RBVEVfU1VQRVJTRURFRBAFYgZwcm90bzM", [file_google_protobuf_timestamp, file_toolmark_v1_body, file_toolmark_v1_origin, file_toolmark_v1_receipt]);
 
 /**
- * One question about one call. It is settled once and never opened again.
+ * One question about one call. It is settled once and never opened again. At most one ask of a call and kind is open.
  *
  * @generated from message toolmark.v1.Ask
  */
@@ -119,7 +119,8 @@ export type Ask = Message<"toolmark.v1.Ask"> & {
   state: AskState;
 
   /**
-   * The newer ask of the same call and kind. Absent until there is one.
+   * The newer ask of the same call and kind. Absent until there is one, also after amended arguments superseded the
+   * ask.
    *
    * @generated from field: optional string superseded_by_ask_id = 14;
    */
@@ -145,6 +146,20 @@ export type Ask = Message<"toolmark.v1.Ask"> & {
    * @generated from field: google.protobuf.Timestamp create_time = 17;
    */
   createTime?: Timestamp | undefined;
+
+  /**
+   * How the ask was settled. Absent while it is open, and if it was superseded.
+   *
+   * @generated from field: optional string receipt_id = 18;
+   */
+  receiptId?: string | undefined;
+
+  /**
+   * Name of the tool; that of the call.
+   *
+   * @generated from field: string tool_name = 19;
+   */
+  toolName: string;
 };
 
 /**
@@ -292,7 +307,7 @@ export enum AskState {
   EXPIRED = 3,
 
   /**
-   * The harness took it back; there is a receipt.
+   * The harness took it back, or its run or session ended; there is a receipt.
    *
    * @generated from enum value: ASK_STATE_WITHDRAWN = 4;
    */

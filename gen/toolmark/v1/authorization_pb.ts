@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/authorization.proto.
  */
 export const file_toolmark_v1_authorization: GenFile = /*@__PURE__*/
-  fileDesc("Ch90b29sbWFyay92MS9hdXRob3JpemF0aW9uLnByb3RvEgt0b29sbWFyay52MSKwAgoNQXV0aG9yaXphdGlvbhIYChBhdXRob3JpemF0aW9uX2lkGAEgASgJEiMKBm9yaWdpbhgCIAEoCzITLnRvb2xtYXJrLnYxLk9yaWdpbhIVCghyZXZpc2lvbhgDIAEoBEgAiAEBEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIUCgxkaXNwbGF5X25hbWUYBSABKAkSLwoLZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KBXN0YXRlGAcgASgOMh8udG9vbG1hcmsudjEuQXV0aG9yaXphdGlvblN0YXRlEi8KC2NyZWF0ZV90aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEILCglfcmV2aXNpb24qxAIKEkF1dGhvcml6YXRpb25TdGF0ZRIjCh9BVVRIT1JJWkFUSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASHwobQVVUSE9SSVpBVElPTl9TVEFURV9QRU5ESU5HEAESHwobQVVUSE9SSVpBVElPTl9TVEFURV9HUkFOVEVEEAISHgoaQVVUSE9SSVpBVElPTl9TVEFURV9ERU5JRUQQAxIhCh1BVVRIT1JJWkFUSU9OX1NUQVRFX0NBTkNFTExFRBAEEh8KG0FVVEhPUklaQVRJT05fU1RBVEVfRVhQSVJFRBAFEiMKH0FVVEhPUklaQVRJT05fU1RBVEVfSU5URVJSVVBURUQQBhIeChpBVVRIT1JJWkFUSU9OX1NUQVRFX0ZBSUxFRBAHEh4KGkFVVEhPUklaQVRJT05fU1RBVEVfQ0xPU0VEEAhiBnByb3RvMw", [file_google_protobuf_timestamp, file_toolmark_v1_origin]);
+  fileDesc("Ch90b29sbWFyay92MS9hdXRob3JpemF0aW9uLnByb3RvEgt0b29sbWFyay52MSLgAgoNQXV0aG9yaXphdGlvbhIYChBhdXRob3JpemF0aW9uX2lkGAEgASgJEiMKBm9yaWdpbhgCIAEoCzITLnRvb2xtYXJrLnYxLk9yaWdpbhIVCghyZXZpc2lvbhgDIAEoBEgAiAEBEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIUCgxkaXNwbGF5X25hbWUYBSABKAkSLwoLZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KBXN0YXRlGAcgASgOMh8udG9vbG1hcmsudjEuQXV0aG9yaXphdGlvblN0YXRlEi8KC2NyZWF0ZV90aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIeChZkZWZlcnJlZF90b29sX2NhbGxfaWRzGAkgAygJEg4KBnJ1bl9pZBgKIAEoCUILCglfcmV2aXNpb24qxAIKEkF1dGhvcml6YXRpb25TdGF0ZRIjCh9BVVRIT1JJWkFUSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASHwobQVVUSE9SSVpBVElPTl9TVEFURV9QRU5ESU5HEAESHwobQVVUSE9SSVpBVElPTl9TVEFURV9HUkFOVEVEEAISHgoaQVVUSE9SSVpBVElPTl9TVEFURV9ERU5JRUQQAxIhCh1BVVRIT1JJWkFUSU9OX1NUQVRFX0NBTkNFTExFRBAEEh8KG0FVVEhPUklaQVRJT05fU1RBVEVfRVhQSVJFRBAFEiMKH0FVVEhPUklaQVRJT05fU1RBVEVfSU5URVJSVVBURUQQBhIeChpBVVRIT1JJWkFUSU9OX1NUQVRFX0ZBSUxFRBAHEh4KGkFVVEhPUklaQVRJT05fU1RBVEVfQ0xPU0VEEAhiBnByb3RvMw", [file_google_protobuf_timestamp, file_toolmark_v1_origin]);
 
 /**
  * An external consent that a call waits for. It never holds a URL, a code or arguments.
@@ -58,7 +58,7 @@ export type Authorization = Message<"toolmark.v1.Authorization"> & {
   displayName: string;
 
   /**
-   * When the external consent expires. Absent if it does not.
+   * When the service expires the authorization. Absent if it never does.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 6;
    */
@@ -77,6 +77,20 @@ export type Authorization = Message<"toolmark.v1.Authorization"> & {
    * @generated from field: google.protobuf.Timestamp create_time = 8;
    */
   createTime?: Timestamp | undefined;
+
+  /**
+   * The later calls of the turn that wait behind the call, in order.
+   *
+   * @generated from field: repeated string deferred_tool_call_ids = 9;
+   */
+  deferredToolCallIds: string[];
+
+  /**
+   * The run that parked the call. Source metadata only.
+   *
+   * @generated from field: string run_id = 10;
+   */
+  runId: string;
 };
 
 /**

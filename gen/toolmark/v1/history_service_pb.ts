@@ -4,6 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Authorization } from "./authorization_pb.js";
+import { file_toolmark_v1_authorization } from "./authorization_pb.js";
 import type { Event, EventRecord } from "./event_pb.js";
 import { file_toolmark_v1_event } from "./event_pb.js";
 import type { Hook } from "./hook_pb.js";
@@ -16,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/history_service.proto.
  */
 export const file_toolmark_v1_history_service: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay92MS9oaXN0b3J5X3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIj4KEkdldFRvb2xDYWxsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhQKDHRvb2xfY2FsbF9pZBgCIAEoCSI/ChNHZXRUb29sQ2FsbFJlc3BvbnNlEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsIlEKFExpc3RUb29sQ2FsbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiWwoVTGlzdFRvb2xDYWxsc1Jlc3BvbnNlEikKCnRvb2xfY2FsbHMYASADKAsyFS50b29sbWFyay52MS5Ub29sQ2FsbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiNQoOR2V0SG9va1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdob29rX2lkGAIgASgJIjIKD0dldEhvb2tSZXNwb25zZRIfCgRob29rGAEgASgLMhEudG9vbG1hcmsudjEuSG9vayJjChBMaXN0SG9va3NSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkSFAoMdG9vbF9jYWxsX2lkGAQgASgJIk4KEUxpc3RIb29rc1Jlc3BvbnNlEiAKBWhvb2tzGAEgAygLMhEudG9vbG1hcmsudjEuSG9vaxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiPwoWR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJldmlld19pZBgCIAEoCSI8ChdHZXRSZXZpZXdEZXRhaWxSZXNwb25zZRIRCglyZXZpZXdfaWQYASABKAkSDgoGZGV0YWlsGAIgASgJImIKD1JlYWRCb2R5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhAKCGJvZHlfcmVmGAIgASgJEhQKDG9mZnNldF9ieXRlcxgDIAEoBBITCgtsaW1pdF9ieXRlcxgEIAEoBCJbChBSZWFkQm9keVJlc3BvbnNlEhQKDG9mZnNldF9ieXRlcxgBIAEoBBINCgVjaHVuaxgCIAEoDBISCgpzaXplX2J5dGVzGAMgASgEEg4KBnNoYTI1NhgEIAEoDCJmChFMaXN0RXZlbnRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAQgASgEIlEKEkxpc3RFdmVudHNSZXNwb25zZRIiCgZldmVudHMYASADKAsyEi50b29sbWFyay52MS5FdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUQoUR2V0VHJhbnNjcmlwdFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJbChVHZXRUcmFuc2NyaXB0UmVzcG9uc2USKQoHZW50cmllcxgBIAMoCzIYLnRvb2xtYXJrLnYxLkV2ZW50UmVjb3JkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCTLEBQoOSGlzdG9yeVNlcnZpY2USVQoLR2V0VG9vbENhbGwSHy50b29sbWFyay52MS5HZXRUb29sQ2FsbFJlcXVlc3QaIC50b29sbWFyay52MS5HZXRUb29sQ2FsbFJlc3BvbnNlIgOQAgESWwoNTGlzdFRvb2xDYWxscxIhLnRvb2xtYXJrLnYxLkxpc3RUb29sQ2FsbHNSZXF1ZXN0GiIudG9vbG1hcmsudjEuTGlzdFRvb2xDYWxsc1Jlc3BvbnNlIgOQAgESSQoHR2V0SG9vaxIbLnRvb2xtYXJrLnYxLkdldEhvb2tSZXF1ZXN0GhwudG9vbG1hcmsudjEuR2V0SG9va1Jlc3BvbnNlIgOQAgESTwoJTGlzdEhvb2tzEh0udG9vbG1hcmsudjEuTGlzdEhvb2tzUmVxdWVzdBoeLnRvb2xtYXJrLnYxLkxpc3RIb29rc1Jlc3BvbnNlIgOQAgESYQoPR2V0UmV2aWV3RGV0YWlsEiMudG9vbG1hcmsudjEuR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBokLnRvb2xtYXJrLnYxLkdldFJldmlld0RldGFpbFJlc3BvbnNlIgOQAgESTgoIUmVhZEJvZHkSHC50b29sbWFyay52MS5SZWFkQm9keVJlcXVlc3QaHS50b29sbWFyay52MS5SZWFkQm9keVJlc3BvbnNlIgOQAgEwARJSCgpMaXN0RXZlbnRzEh4udG9vbG1hcmsudjEuTGlzdEV2ZW50c1JlcXVlc3QaHy50b29sbWFyay52MS5MaXN0RXZlbnRzUmVzcG9uc2UiA5ACARJbCg1HZXRUcmFuc2NyaXB0EiEudG9vbG1hcmsudjEuR2V0VHJhbnNjcmlwdFJlcXVlc3QaIi50b29sbWFyay52MS5HZXRUcmFuc2NyaXB0UmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_toolmark_v1_event, file_toolmark_v1_hook, file_toolmark_v1_tool_call]);
+  fileDesc("CiF0b29sbWFyay92MS9oaXN0b3J5X3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIj4KEkdldFRvb2xDYWxsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhQKDHRvb2xfY2FsbF9pZBgCIAEoCSI/ChNHZXRUb29sQ2FsbFJlc3BvbnNlEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsIlEKFExpc3RUb29sQ2FsbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiWwoVTGlzdFRvb2xDYWxsc1Jlc3BvbnNlEikKCnRvb2xfY2FsbHMYASADKAsyFS50b29sbWFyay52MS5Ub29sQ2FsbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiNQoOR2V0SG9va1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdob29rX2lkGAIgASgJIjIKD0dldEhvb2tSZXNwb25zZRIfCgRob29rGAEgASgLMhEudG9vbG1hcmsudjEuSG9vayJjChBMaXN0SG9va3NSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkSFAoMdG9vbF9jYWxsX2lkGAQgASgJIk4KEUxpc3RIb29rc1Jlc3BvbnNlEiAKBWhvb2tzGAEgAygLMhEudG9vbG1hcmsudjEuSG9vaxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiPwoWR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJldmlld19pZBgCIAEoCSI8ChdHZXRSZXZpZXdEZXRhaWxSZXNwb25zZRIRCglyZXZpZXdfaWQYASABKAkSDgoGZGV0YWlsGAIgASgJIkcKF0dldEF1dGhvcml6YXRpb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQYXV0aG9yaXphdGlvbl9pZBgCIAEoCSJNChhHZXRBdXRob3JpemF0aW9uUmVzcG9uc2USMQoNYXV0aG9yaXphdGlvbhgBIAEoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24iVgoZTGlzdEF1dGhvcml6YXRpb25zUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJImkKGkxpc3RBdXRob3JpemF0aW9uc1Jlc3BvbnNlEjIKDmF1dGhvcml6YXRpb25zGAEgAygLMhoudG9vbG1hcmsudjEuQXV0aG9yaXphdGlvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiYgoPUmVhZEJvZHlSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEAoIYm9keV9yZWYYAiABKAkSFAoMb2Zmc2V0X2J5dGVzGAMgASgEEhMKC2xpbWl0X2J5dGVzGAQgASgEIlsKEFJlYWRCb2R5UmVzcG9uc2USFAoMb2Zmc2V0X2J5dGVzGAEgASgEEg0KBWNodW5rGAIgASgMEhIKCnNpemVfYnl0ZXMYAyABKAQSDgoGc2hhMjU2GAQgASgMImYKEUxpc3RFdmVudHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkSFgoOYWZ0ZXJfc2VxdWVuY2UYBCABKAQiUQoSTGlzdEV2ZW50c1Jlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRvb2xtYXJrLnYxLkV2ZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJRChRHZXRUcmFuc2NyaXB0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJIlsKFUdldFRyYW5zY3JpcHRSZXNwb25zZRIpCgdlbnRyaWVzGAEgAygLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJMpYHCg5IaXN0b3J5U2VydmljZRJVCgtHZXRUb29sQ2FsbBIfLnRvb2xtYXJrLnYxLkdldFRvb2xDYWxsUmVxdWVzdBogLnRvb2xtYXJrLnYxLkdldFRvb2xDYWxsUmVzcG9uc2UiA5ACARJbCg1MaXN0VG9vbENhbGxzEiEudG9vbG1hcmsudjEuTGlzdFRvb2xDYWxsc1JlcXVlc3QaIi50b29sbWFyay52MS5MaXN0VG9vbENhbGxzUmVzcG9uc2UiA5ACARJJCgdHZXRIb29rEhsudG9vbG1hcmsudjEuR2V0SG9va1JlcXVlc3QaHC50b29sbWFyay52MS5HZXRIb29rUmVzcG9uc2UiA5ACARJPCglMaXN0SG9va3MSHS50b29sbWFyay52MS5MaXN0SG9va3NSZXF1ZXN0Gh4udG9vbG1hcmsudjEuTGlzdEhvb2tzUmVzcG9uc2UiA5ACARJhCg9HZXRSZXZpZXdEZXRhaWwSIy50b29sbWFyay52MS5HZXRSZXZpZXdEZXRhaWxSZXF1ZXN0GiQudG9vbG1hcmsudjEuR2V0UmV2aWV3RGV0YWlsUmVzcG9uc2UiA5ACARJkChBHZXRBdXRob3JpemF0aW9uEiQudG9vbG1hcmsudjEuR2V0QXV0aG9yaXphdGlvblJlcXVlc3QaJS50b29sbWFyay52MS5HZXRBdXRob3JpemF0aW9uUmVzcG9uc2UiA5ACARJqChJMaXN0QXV0aG9yaXphdGlvbnMSJi50b29sbWFyay52MS5MaXN0QXV0aG9yaXphdGlvbnNSZXF1ZXN0GicudG9vbG1hcmsudjEuTGlzdEF1dGhvcml6YXRpb25zUmVzcG9uc2UiA5ACARJOCghSZWFkQm9keRIcLnRvb2xtYXJrLnYxLlJlYWRCb2R5UmVxdWVzdBodLnRvb2xtYXJrLnYxLlJlYWRCb2R5UmVzcG9uc2UiA5ACATABElIKCkxpc3RFdmVudHMSHi50b29sbWFyay52MS5MaXN0RXZlbnRzUmVxdWVzdBofLnRvb2xtYXJrLnYxLkxpc3RFdmVudHNSZXNwb25zZSIDkAIBElsKDUdldFRyYW5zY3JpcHQSIS50b29sbWFyay52MS5HZXRUcmFuc2NyaXB0UmVxdWVzdBoiLnRvb2xtYXJrLnYxLkdldFRyYW5zY3JpcHRSZXNwb25zZSIDkAIBYgZwcm90bzM", [file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_hook, file_toolmark_v1_tool_call]);
 
 /**
  * Request of GetToolCall.
@@ -291,7 +293,7 @@ export type GetReviewDetailResponse = Message<"toolmark.v1.GetReviewDetailRespon
   reviewId: string;
 
   /**
-   * The checker's rationale.
+   * The checker's rationale. Empty if none was given or it is gone.
    *
    * @generated from field: string detail = 2;
    */
@@ -304,6 +306,118 @@ export type GetReviewDetailResponse = Message<"toolmark.v1.GetReviewDetailRespon
  */
 export const GetReviewDetailResponseSchema: GenMessage<GetReviewDetailResponse> = /*@__PURE__*/
   messageDesc(file_toolmark_v1_history_service, 9);
+
+/**
+ * Request of GetAuthorization.
+ *
+ * @generated from message toolmark.v1.GetAuthorizationRequest
+ */
+export type GetAuthorizationRequest = Message<"toolmark.v1.GetAuthorizationRequest"> & {
+  /**
+   * The session.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The authorization.
+   *
+   * @generated from field: string authorization_id = 2;
+   */
+  authorizationId: string;
+};
+
+/**
+ * Describes the message toolmark.v1.GetAuthorizationRequest.
+ * Use `create(GetAuthorizationRequestSchema)` to create a new message.
+ */
+export const GetAuthorizationRequestSchema: GenMessage<GetAuthorizationRequest> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 10);
+
+/**
+ * Reply of GetAuthorization.
+ *
+ * @generated from message toolmark.v1.GetAuthorizationResponse
+ */
+export type GetAuthorizationResponse = Message<"toolmark.v1.GetAuthorizationResponse"> & {
+  /**
+   * The authorization.
+   *
+   * @generated from field: toolmark.v1.Authorization authorization = 1;
+   */
+  authorization?: Authorization | undefined;
+};
+
+/**
+ * Describes the message toolmark.v1.GetAuthorizationResponse.
+ * Use `create(GetAuthorizationResponseSchema)` to create a new message.
+ */
+export const GetAuthorizationResponseSchema: GenMessage<GetAuthorizationResponse> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 11);
+
+/**
+ * Request of ListAuthorizations.
+ *
+ * @generated from message toolmark.v1.ListAuthorizationsRequest
+ */
+export type ListAuthorizationsRequest = Message<"toolmark.v1.ListAuthorizationsRequest"> & {
+  /**
+   * The session.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Largest number of authorizations in the reply; 0 takes the default of 50. Lowered to the server's limit.
+   *
+   * @generated from field: uint32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the previous page of the same query, at most 4096 bytes. Empty for the first page.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message toolmark.v1.ListAuthorizationsRequest.
+ * Use `create(ListAuthorizationsRequestSchema)` to create a new message.
+ */
+export const ListAuthorizationsRequestSchema: GenMessage<ListAuthorizationsRequest> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 12);
+
+/**
+ * Reply of ListAuthorizations.
+ *
+ * @generated from message toolmark.v1.ListAuthorizationsResponse
+ */
+export type ListAuthorizationsResponse = Message<"toolmark.v1.ListAuthorizationsResponse"> & {
+  /**
+   * The authorizations. May be fewer than page_size even if more follow.
+   *
+   * @generated from field: repeated toolmark.v1.Authorization authorizations = 1;
+   */
+  authorizations: Authorization[];
+
+  /**
+   * Token of the next page. Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message toolmark.v1.ListAuthorizationsResponse.
+ * Use `create(ListAuthorizationsResponseSchema)` to create a new message.
+ */
+export const ListAuthorizationsResponseSchema: GenMessage<ListAuthorizationsResponse> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 13);
 
 /**
  * Request of ReadBody.
@@ -345,7 +459,7 @@ export type ReadBodyRequest = Message<"toolmark.v1.ReadBodyRequest"> & {
  * Use `create(ReadBodyRequestSchema)` to create a new message.
  */
 export const ReadBodyRequestSchema: GenMessage<ReadBodyRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 10);
+  messageDesc(file_toolmark_v1_history_service, 14);
 
 /**
  * Part of a body.
@@ -387,7 +501,7 @@ export type ReadBodyResponse = Message<"toolmark.v1.ReadBodyResponse"> & {
  * Use `create(ReadBodyResponseSchema)` to create a new message.
  */
 export const ReadBodyResponseSchema: GenMessage<ReadBodyResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 11);
+  messageDesc(file_toolmark_v1_history_service, 15);
 
 /**
  * Request of ListEvents.
@@ -429,7 +543,7 @@ export type ListEventsRequest = Message<"toolmark.v1.ListEventsRequest"> & {
  * Use `create(ListEventsRequestSchema)` to create a new message.
  */
 export const ListEventsRequestSchema: GenMessage<ListEventsRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 12);
+  messageDesc(file_toolmark_v1_history_service, 16);
 
 /**
  * Reply of ListEvents.
@@ -457,7 +571,7 @@ export type ListEventsResponse = Message<"toolmark.v1.ListEventsResponse"> & {
  * Use `create(ListEventsResponseSchema)` to create a new message.
  */
 export const ListEventsResponseSchema: GenMessage<ListEventsResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 13);
+  messageDesc(file_toolmark_v1_history_service, 17);
 
 /**
  * Request of GetTranscript.
@@ -492,7 +606,7 @@ export type GetTranscriptRequest = Message<"toolmark.v1.GetTranscriptRequest"> &
  * Use `create(GetTranscriptRequestSchema)` to create a new message.
  */
 export const GetTranscriptRequestSchema: GenMessage<GetTranscriptRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 14);
+  messageDesc(file_toolmark_v1_history_service, 18);
 
 /**
  * Reply of GetTranscript.
@@ -520,7 +634,7 @@ export type GetTranscriptResponse = Message<"toolmark.v1.GetTranscriptResponse">
  * Use `create(GetTranscriptResponseSchema)` to create a new message.
  */
 export const GetTranscriptResponseSchema: GenMessage<GetTranscriptResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 15);
+  messageDesc(file_toolmark_v1_history_service, 19);
 
 /**
  * Reads what a session recorded. Only committed records are seen. No reply exceeds the server's outgoing message
@@ -574,8 +688,8 @@ export const HistoryService: GenService<{
     output: typeof ListHooksResponseSchema;
   },
   /**
-   * Returns the live detail of a review; it is kept in memory only and may be gone.
-   * Errors: SESSION_NOT_FOUND, HOOK_NOT_FOUND, UNIMPLEMENTED.
+   * Returns the live detail of a review: kept in memory only, so it is gone after a restart or when newer ones need the
+   * space. Errors: SESSION_NOT_FOUND, HOOK_NOT_FOUND, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.HistoryService.GetReviewDetail
    */
@@ -583,6 +697,26 @@ export const HistoryService: GenService<{
     methodKind: "unary";
     input: typeof GetReviewDetailRequestSchema;
     output: typeof GetReviewDetailResponseSchema;
+  },
+  /**
+   * Returns an authorization. Errors: SESSION_NOT_FOUND, AUTHORIZATION_NOT_FOUND, DATA_DAMAGED.
+   *
+   * @generated from rpc toolmark.v1.HistoryService.GetAuthorization
+   */
+  getAuthorization: {
+    methodKind: "unary";
+    input: typeof GetAuthorizationRequestSchema;
+    output: typeof GetAuthorizationResponseSchema;
+  },
+  /**
+   * Lists the authorizations of a session, oldest first. Errors: SESSION_NOT_FOUND, PAGE_TOKEN_INVALID, DATA_DAMAGED.
+   *
+   * @generated from rpc toolmark.v1.HistoryService.ListAuthorizations
+   */
+  listAuthorizations: {
+    methodKind: "unary";
+    input: typeof ListAuthorizationsRequestSchema;
+    output: typeof ListAuthorizationsResponseSchema;
   },
   /**
    * Streams the bytes of a body in order, in parts of at most 256 KiB. The bytes are checked against their digest

@@ -114,7 +114,7 @@ export type Receipt = Message<"toolmark.v1.Receipt"> & {
   toolName: string;
 
   /**
-   * SHA-256 of what was presented, 32 bytes.
+   * SHA-256 of what was presented, 32 bytes: an allow holds for nothing else.
    *
    * @generated from field: bytes presented_sha256 = 14;
    */
@@ -128,7 +128,7 @@ export type Receipt = Message<"toolmark.v1.Receipt"> & {
   answerTime?: Timestamp | undefined;
 
   /**
-   * Whether an allow has been used for a start.
+   * Whether an allow has been used.
    *
    * @generated from field: toolmark.v1.SpendState spend_state = 16;
    */
@@ -184,7 +184,7 @@ export enum Verdict {
   EXPIRED = 4,
 
   /**
-   * The harness took the ask back. Only written by the service.
+   * The ask was taken back. Only written by the service.
    *
    * @generated from enum value: VERDICT_WITHDRAWN = 5;
    */
@@ -266,21 +266,21 @@ export enum SpendState {
   UNSPECIFIED = 0,
 
   /**
-   * It can still start its call.
+   * It can still be used: that of an ACTION ask to start the call, that of a RESULT_RELEASE ask to record the result.
    *
    * @generated from enum value: SPEND_STATE_UNSPENT = 1;
    */
   UNSPENT = 1,
 
   /**
-   * It started its call.
+   * It was used.
    *
    * @generated from enum value: SPEND_STATE_SPENT = 2;
    */
   SPENT = 2,
 
   /**
-   * It can no longer start its call, for example since the arguments changed.
+   * It can no longer be used: the arguments changed, a newer release was asked for, or the call ended without it.
    *
    * @generated from enum value: SPEND_STATE_VOID = 3;
    */

@@ -56,6 +56,17 @@ function resultOf(
       const [toolCall] = all(records, "toolCall");
       return { case: command, value: toolCall === undefined ? {} : { toolCall } };
     }
+    case "openAsk":
+      return { case: command, value: { ask: one(records, "ask") } };
+    case "withdrawAsk":
+    case "settleAsk":
+      return { case: command, value: { receipt: one(records, "receipt") } };
+    case "parkToolCall":
+    case "settleAuthorization": {
+      const authorization = one(records, "authorization");
+      return { case: command, value: { authorization, toolCalls: all(records, "toolCall") } };
+    }
+    case "publishReview":
     case "publishHook":
       return { case: command, value: { hook: one(records, "hook") } };
     case "endRun": {

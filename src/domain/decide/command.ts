@@ -8,11 +8,17 @@ import { acceptTurn } from "./accept-turn.js";
 import { amendToolCall } from "./amend-tool-call.js";
 import type { Decided, Draft } from "./draft.js";
 import { endRun } from "./end-run.js";
+import { openAsk } from "./open-ask.js";
+import { parkToolCall } from "./park-tool-call.js";
 import { publishHook } from "./publish-hook.js";
+import { publishReview } from "./publish-review.js";
 import { reconcileToolCall } from "./reconcile-tool-call.js";
 import { recordMessage } from "./record-message.js";
 import { recordResult } from "./record-result.js";
+import { settleAskByMachine } from "./settle-ask-by-machine.js";
+import { settleAuthorization } from "./settle-authorization.js";
 import { startToolCall } from "./start-tool-call.js";
+import { withdrawAsk } from "./withdraw-ask.js";
 
 /** The run that a command names, if it is the active one. */
 function activeRun(draft: Draft, state: SessionState, runId: string): Run | Refusal {
@@ -54,15 +60,18 @@ export function decideCommand(
       return publishHook(draft, state, run, command.value);
     case "endRun":
       return endRun(draft, state, run, command.value);
-    case "openAsk":
-    case "withdrawAsk":
-    case "settleAsk":
-    case "parkToolCall":
-    case "settleAuthorization":
     case "publishReview":
-      return refuse(ErrorReason.UNIMPLEMENTED, `this server does not offer ${command.case} yet`, {
-        feature: command.case,
-      });
+      return publishReview(draft, state, run, command.value);
+    case "openAsk":
+      return openAsk(draft, state, run, command.value);
+    case "withdrawAsk":
+      return withdrawAsk(draft, state, command.value);
+    case "settleAsk":
+      return settleAskByMachine(draft, state, command.value);
+    case "parkToolCall":
+      return parkToolCall(draft, state, run, command.value);
+    case "settleAuthorization":
+      return settleAuthorization(draft, state, command.value);
     default:
       return unreachable(command);
   }

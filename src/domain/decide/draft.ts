@@ -2,6 +2,8 @@ import { create } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ProviderPairing } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import { EventRecordSchema, type EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
+import type { Ask } from "../../../gen/toolmark/v1/ask_pb.js";
+import type { Actor } from "../../../gen/toolmark/v1/origin_pb.js";
 import type { MintId } from "../identity.js";
 import type { Limits } from "../limits.js";
 import type { Caller } from "../principal.js";
@@ -28,11 +30,15 @@ export interface NewBody extends KnownBody {
 export interface Facts {
   readonly now: Timestamp;
   readonly caller: Caller;
+  /** Who acts: the verified caller, or the service itself. */
+  readonly actor: Actor;
   readonly limits: Limits;
   readonly mintId: MintId;
   /** The last committed event's record of an id that the command names and that is not open. */
   readonly settledRecord: (recordId: string) => AnyRecord | undefined;
   readonly storedBody: (bodyRef: string) => KnownBody | undefined;
+  /** Whether the token is the one that is shown with this ask. */
+  readonly isAnswerToken: (ask: Ask, token: string) => boolean;
 }
 
 /** A record of a reply and the event that it is rebuilt from. */

@@ -1,13 +1,27 @@
 import type { EndRunCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import { HeldResult } from "../../../gen/toolmark/storage/v1/storage_pb.js";
+import { AuthorizationState } from "../../../gen/toolmark/v1/authorization_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
+import { ReceiptPath, Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
 import { RunOutcome, RunState, StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
 import { Ran, ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
 import { isRefusal, type Refusal } from "../refusal.js";
-import type { SessionState } from "../session-state.js";
+import type { OpenCall, SessionState } from "../session-state.js";
+import { syntheticText } from "../synthetic-text.js";
+import { voidAllows } from "./allows.js";
 import type { Decided, Draft, ReplyRecord } from "./draft.js";
-import { findCall, hasEnded, isUnstarted, refuseEnded, refuseForCall } from "./find-call.js";
-import { syntheticResult } from "./record-result.js";
+import {
+  findCall,
+  hasEnded,
+  hasRun,
+  isUnstarted,
+  refuseEnded,
+  refuseForCall,
+} from "./find-call.js";
+import { closeAuthorization } from "./settle-authorization.js";
+import { writeSettlement } from "./settle-ask.js";
+import { syntheticResult } from "./synthetic-result.js";
 
 /** What the harness says of calls that have no recorded end. */
 interface Lists {
@@ -58,7 +72,7 @@ function refuseLists(draft: Draft, state: SessionState, lists: Lists): Refusal |
     if (isRefusal(found)) return found;
     const { call } = found;
     if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
-    if (contradictsStart(call, lists)) {
+    if (contradictsStart(found.open, lists)) {
       const message = "the list contradicts the recorded start of the call";
       return refuseForCall(ErrorReason.RUN_END_CONTRADICTS_START, message, call);
     }
@@ -66,9 +80,21 @@ function refuseLists(draft: Draft, state: SessionState, lists: Lists): Refusal |
   return undefined;
 }
 
-function contradictsStart(call: ToolCall, lists: Lists): boolean {
-  if (lists.notRun.has(call.toolCallId)) return call.state === ToolCallState.STARTED;
-  return call.ran === Ran.NO;
+function contradictsStart(open: OpenCall, lists: Lists): boolean {
+  if (lists.notRun.has(open.call.toolCallId)) return hasRun(open);
+  return open.call.ran === Ran.NO;
+}
+
+/** Ends whatever waits in a session. Its calls are ended after it. */
+function closeWaiting(draft: Draft, state: SessionState): void {
+  const { actor } = draft.facts;
+  for (const ask of state.openAsks.values()) {
+    const withdrawal = { verdict: Verdict.WITHDRAWN, path: ReceiptPath.SYSTEM, actor, reason: "" };
+    writeSettlement(draft, state, ask, withdrawal);
+  }
+  for (const authorization of state.pendingAuthorizations.values()) {
+    closeAuthorization(draft, authorization, AuthorizationState.CLOSED);
+  }
 }
 
 function endOpenCalls(
@@ -77,9 +103,12 @@ function endOpenCalls(
   gate: StartGate,
   lists: Lists,
 ): ReplyRecord[] {
-  return [...state.openCalls.values()].map(({ call }) => {
-    const end = endOf(call, gate, lists);
-    const result = syntheticResult(draft, end.state);
+  closeWaiting(draft, state);
+  return [...state.openCalls.values()].map((open) => {
+    const { call, unspentAllows } = open;
+    const end = endOf(open, gate, lists);
+    const result = syntheticResult(draft, syntheticText(end.state));
+    voidAllows(draft, unspentAllows);
     return draft.revise(EventKind.toolCallEnded, (revision) => ({
       case: "toolCall",
       value: { ...call, revision, ...end, result, endTime: call.endTime ?? draft.facts.now },
@@ -87,13 +116,19 @@ function endOpenCalls(
   });
 }
 
-/** The end of an unfinished call: what the harness says, else what the recorded start proves, else unknown. */
+/**
+ * The end of an unfinished call: withheld if its result was, else what the harness says, else what the recorded start
+ * proves, else unknown.
+ */
 function endOf(
-  call: ToolCall,
+  { call, heldResult }: OpenCall,
   gate: StartGate,
   { notRun, interrupted }: Lists,
 ): Pick<ToolCall, "state" | "ran"> {
   if (hasEnded(call)) return { state: call.state, ran: call.ran };
+  if (heldResult === HeldResult.ASKED || heldResult === HeldResult.BARRED) {
+    return { state: ToolCallState.WITHHELD, ran: Ran.YES };
+  }
   if (interrupted.has(call.toolCallId)) {
     return { state: ToolCallState.INTERRUPTED, ran: Ran.YES };
   }

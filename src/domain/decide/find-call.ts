@@ -1,8 +1,11 @@
+import { HeldResult } from "../../../gen/toolmark/storage/v1/storage_pb.js";
+import { AskKind } from "../../../gen/toolmark/v1/ask_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import type { Facts } from "./draft.js";
+import { openAskOf } from "./find-ask.js";
 
 /** A call of the session: open, or settled with its result. */
 export type FoundCall =
@@ -21,6 +24,17 @@ export function findCall(
   return refuse(ErrorReason.TOOL_CALL_NOT_FOUND, "the session has no such tool call");
 }
 
+/** As `findCall`, without calls that a fork copied: they take no new evidence. */
+export function findOwnCall(
+  state: SessionState,
+  facts: Facts,
+  toolCallId: string,
+): FoundCall | Refusal {
+  const found = findCall(state, facts, toolCallId);
+  if (isRefusal(found) || found.call.inheritedFromSessionId === undefined) return found;
+  return refuseForCall(ErrorReason.CALL_INHERITED, "the call was copied by a fork", found.call);
+}
+
 export function refuseEnded(call: ToolCall): Refusal {
   const state = ToolCallState[call.state];
   return refuse(ErrorReason.TOOL_CALL_ENDED, `the call has ended as ${state}`, {
@@ -33,24 +47,49 @@ export function refuseForCall(reason: ErrorReason, message: string, call: ToolCa
   return refuse(reason, message, { tool_call_id: call.toolCallId });
 }
 
-/** A call that has neither started nor ended, or why it is no such call. */
+/** Refuses what a call cannot do while it waits for an answer or an authorization. */
+export function refuseWaiting(state: SessionState, call: ToolCall): Refusal {
+  const { toolCallId } = call;
+  const ask = openAskOf(state, toolCallId, AskKind.ACTION);
+  const authorization = [...state.pendingAuthorizations.values()].find(
+    (pending) =>
+      pending.toolCallId === toolCallId || pending.deferredToolCallIds.includes(toolCallId),
+  );
+  const message = `the call waits for an ${ask === undefined ? "authorization" : "answer"}`;
+  return refuse(ErrorReason.START_NOT_ALLOWED, message, {
+    tool_call_id: toolCallId,
+    ...(ask === undefined ? {} : { ask_id: ask.askId }),
+    ...(authorization === undefined ? {} : { authorization_id: authorization.authorizationId }),
+  });
+}
+
+/** A call of the session's own that has neither started nor ended, or why it is no such call. */
 export function findUnstartedCall(
   state: SessionState,
   facts: Facts,
   toolCallId: string,
 ): OpenCall | Refusal {
-  const found = findCall(state, facts, toolCallId);
+  const found = findOwnCall(state, facts, toolCallId);
   if (isRefusal(found)) return found;
   const { call } = found;
   if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
-  if (call.state !== ToolCallState.STARTED) return found.open;
+  if (!hasRun(found.open)) return found.open;
   return refuseForCall(ErrorReason.TOOL_CALL_STARTED, "the call has started", call);
 }
 
-/** Whether a call has neither ended nor started. */
+/** Whether a call is known to have started: by its recorded start, or by a result whose release was asked for. */
+export function hasRun({ call, heldResult }: OpenCall): boolean {
+  return call.state === ToolCallState.STARTED || heldResult !== HeldResult.UNSPECIFIED;
+}
+
+/** Whether a call has neither ended nor a recorded start. */
 export function isUnstarted(call: ToolCall): boolean {
+  return call.state === ToolCallState.ACCEPTED || isWaiting(call);
+}
+
+/** Whether a call waits for an answer or an authorization. */
+export function isWaiting(call: ToolCall): boolean {
   return (
-    call.state === ToolCallState.ACCEPTED ||
     call.state === ToolCallState.AWAITING_ANSWER ||
     call.state === ToolCallState.AWAITING_AUTHORIZATION
   );

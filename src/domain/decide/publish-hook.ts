@@ -2,41 +2,29 @@ import { create } from "@bufbuild/protobuf";
 import type { PublishHookCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { HookSchema } from "../../../gen/toolmark/v1/hook_pb.js";
-import type { Origin } from "../../../gen/toolmark/v1/origin_pb.js";
 import type { Run } from "../../../gen/toolmark/v1/run_pb.js";
 import type { ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
 import type { Decided, Draft } from "./draft.js";
-import { findCall, refuseForCall } from "./find-call.js";
+import { findOwnCall } from "./find-call.js";
+import { refuseForeignOrigin } from "./foreign-origin.js";
 
-function refuseForeignOrigin(sessionId: string, origin: Origin | undefined): Refusal | undefined {
-  if (origin === undefined || origin.sessionId === sessionId) return undefined;
-  return refuse(ErrorReason.ORIGIN_MISMATCH, "command.origin is not the session written to", {
-    field: "command.origin",
-  });
-}
-
-/** The call that evidence names: retained, of this session's own, and with the tool that the evidence names. */
-function callOfEvidence(
+/** The call that a hook names: retained, of this session's own, and with the tool that the hook names. */
+function callOfHook(
   draft: Draft,
   state: SessionState,
   toolCallId: string,
   toolName: string,
 ): ToolCall | Refusal {
-  const found = findCall(state, draft.facts, toolCallId);
+  const found = findOwnCall(state, draft.facts, toolCallId);
   if (isRefusal(found)) return found;
   const { call } = found;
-  if (call.inheritedFromSessionId !== undefined) {
-    return refuseForCall(ErrorReason.CALL_INHERITED, "the call was copied by a fork", call);
-  }
-  if (toolName !== "" && toolName !== call.toolName) {
-    return refuse(ErrorReason.REFERENCE_MISMATCH, "command.tool_name is not that of the call", {
-      field: "command.tool_name",
-    });
-  }
-  return call;
+  if (toolName === "" || toolName === call.toolName) return call;
+  return refuse(ErrorReason.REFERENCE_MISMATCH, "command.tool_name is not that of the call", {
+    field: "command.tool_name",
+  });
 }
 
 export function publishHook(
@@ -49,7 +37,7 @@ export function publishHook(
   if (foreign !== undefined) return foreign;
   let { toolName } = command;
   if (command.toolCallId !== undefined) {
-    const call = callOfEvidence(draft, state, command.toolCallId, toolName);
+    const call = callOfHook(draft, state, command.toolCallId, toolName);
     if (isRefusal(call)) return call;
     ({ toolName } = call);
   }

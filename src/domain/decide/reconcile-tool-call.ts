@@ -25,6 +25,9 @@ export function reconcileToolCall(
   if (isRefusal(found)) return found;
   const { call } = found;
   if (call.state !== ToolCallState.OUTCOME_UNKNOWN) return refuseKnown(call);
+  if (command.end === ToolCallState.CANCELLED && call.startTime !== undefined) {
+    return refuseForCall(ErrorReason.TOOL_CALL_STARTED, "the call's start is recorded", call);
+  }
   const late = foundResult(draft, call, command);
   if (isRefusal(late)) return late;
   const reconciled = draft.revise(EventKind.toolCallReconciled, (revision) => ({

@@ -4,9 +4,13 @@ import type {
   ProvisionalDelta,
   RecordResultCommand,
 } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import { HeldResult } from "../../../gen/toolmark/storage/v1/storage_pb.js";
+import { AskKind } from "../../../gen/toolmark/v1/ask_pb.js";
 import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
-import { HookDecision } from "../../../gen/toolmark/v1/hook_pb.js";
+import { HookDecision, type Hook } from "../../../gen/toolmark/v1/hook_pb.js";
+import { ReceiptPath, Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
+import { ReviewDisposition, ReviewJob } from "../../../gen/toolmark/v1/review_pb.js";
 import { StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
 import {
   ProvisionalResultSchema,
@@ -17,14 +21,28 @@ import {
   type ToolCall,
   type ToolResult,
 } from "../../../gen/toolmark/v1/tool_call_pb.js";
+import { equalBytes } from "../bytes.js";
 import { EventKind } from "../event-kind.js";
 import { invariant } from "../invariant.js";
-import { isRefusal, refuse, type Refusal } from "../refusal.js";
-import type { SessionState } from "../session-state.js";
+import { isRefusal, type Refusal } from "../refusal.js";
+import type { OpenCall, SessionState, UnspentAllow } from "../session-state.js";
 import { syntheticText } from "../synthetic-text.js";
+import { spendAllows, voidAllows } from "./allows.js";
 import type { Decided, Draft, Facts } from "./draft.js";
-import { findCall, hasEnded, refuseEnded, refuseForCall } from "./find-call.js";
-import { intakeBody, storeBytes } from "./intake-body.js";
+import { openAskOf } from "./find-ask.js";
+import {
+  findCall,
+  hasEnded,
+  hasRun,
+  isWaiting,
+  refuseEnded,
+  refuseForCall,
+  refuseWaiting,
+} from "./find-call.js";
+import { findHookOfCall, refuseHook } from "./find-hook.js";
+import { intakeBody } from "./intake-body.js";
+import { writeSettlement } from "./settle-ask.js";
+import { syntheticResult } from "./synthetic-result.js";
 
 /** Whether a call may still be given a result that changes nothing but `late_result`. */
 export function takesLateResult(call: ToolCall): boolean {
@@ -48,7 +66,7 @@ export function recordResult(
   const { call } = found;
   if (found.kind === "open") {
     invariant(!isRefusal(run), "an open call takes results of the active run only");
-    return recordForOpenCall(draft, run, call, command);
+    return recordForOpenCall(draft, state, { run, open: found.open }, command);
   }
   if (command.result.case === "canonical" && isLate) {
     return recordLateResult(draft, call, command.result.value);
@@ -57,36 +75,66 @@ export function recordResult(
   return refuseForCall(ErrorReason.RESULT_ALREADY_RECORDED, "the call has its result", call);
 }
 
+/** An open call and the active run. */
+interface Running {
+  readonly run: Run;
+  readonly open: OpenCall;
+}
+
 function recordForOpenCall(
   draft: Draft,
-  run: Run,
-  call: ToolCall,
+  state: SessionState,
+  running: Running,
   command: RecordResultCommand,
 ): Decided {
   const { result } = command;
   invariant(result.case !== undefined, "command.result was checked to be there");
-  if (result.case === "provisional") return recordProvisional(draft, run, call, result.value);
-  return recordCanonical(draft, run, call, result.value);
+  return result.case === "provisional"
+    ? recordProvisional(draft, state, running, result.value)
+    : recordCanonical(draft, state, running, result.value);
 }
 
-/** Without a recorded start nothing but a block is believed in a run that requires starts. */
-function refuseUnstarted(run: Run, call: ToolCall): Refusal | undefined {
-  if (run.startGate !== StartGate.REQUIRED || call.state === ToolCallState.STARTED) {
-    return undefined;
+/** Without a recorded start nothing but a block is believed in a run that requires starts, or while a call waits. */
+function refuseUnstarted(state: SessionState, { run, open }: Running): Refusal | undefined {
+  const { call } = open;
+  if (hasRun(open)) return undefined;
+  if (run.startGate === StartGate.REQUIRED) {
+    const message = "the run requires a recorded start";
+    return refuseForCall(ErrorReason.TOOL_CALL_NOT_STARTED, message, call);
   }
-  const message = "the run requires a recorded start";
-  return refuseForCall(ErrorReason.TOOL_CALL_NOT_STARTED, message, call);
+  return isWaiting(call) ? refuseWaiting(state, call) : undefined;
+}
+
+/** Refuses what a held result forbids. `result` is absent for a part of one. */
+function refuseHeld(
+  { call, heldResult, unspentAllows }: OpenCall,
+  result: CanonicalResult | undefined,
+  contentSha256: Uint8Array | undefined,
+): Refusal | undefined {
+  if (heldResult === HeldResult.UNSPECIFIED) return undefined;
+  const isWithheld = result?.end === ToolCallState.WITHHELD;
+  if (heldResult === HeldResult.ASKED || (heldResult === HeldResult.BARRED && !isWithheld)) {
+    return refuseForCall(ErrorReason.RESULT_HELD, "the result of the call is held", call);
+  }
+  if (isWithheld || contentSha256 === undefined) return undefined;
+  const released = unspentAllows.find(({ kind }) => kind === AskKind.RESULT_RELEASE);
+  const isReleased =
+    released !== undefined && equalBytes(released.receipt.presentedSha256, contentSha256);
+  if (isReleased) return undefined;
+  const message = "the result is not the one that was released";
+  return refuseForCall(ErrorReason.RESULT_MISMATCH, message, call);
 }
 
 function recordProvisional(
   draft: Draft,
-  run: Run,
-  call: ToolCall,
+  state: SessionState,
+  running: Running,
   delta: ProvisionalDelta,
 ): Decided {
+  const { call } = running.open;
   if (hasEnded(call)) return refuseEnded(call);
-  const unstarted = refuseUnstarted(run, call);
-  if (unstarted !== undefined) return unstarted;
+  const refused = refuseUnstarted(state, running) ?? refuseHeld(running.open, undefined, undefined);
+  if (refused !== undefined) return refused;
   draft.write(EventKind.provisional, {
     case: "provisional",
     value: create(ProvisionalResultSchema, {
@@ -100,50 +148,61 @@ function recordProvisional(
 
 function refuseEnd(
   facts: Facts,
-  run: Run,
-  call: ToolCall,
+  state: SessionState,
+  running: Running,
   result: CanonicalResult,
 ): Refusal | undefined {
+  const { call } = running.open;
   if (hasEnded(call)) {
     return result.end === ToolCallState.UNSPECIFIED ? undefined : refuseEnded(call);
   }
-  if (result.end !== ToolCallState.BLOCKED) return refuseUnstarted(run, call);
-  if (call.state === ToolCallState.STARTED) {
+  if (result.end !== ToolCallState.BLOCKED) return refuseUnstarted(state, running);
+  if (hasRun(running.open)) {
     return refuseForCall(ErrorReason.TOOL_CALL_STARTED, "the call has started", call);
   }
+  if (call.state === ToolCallState.AWAITING_AUTHORIZATION) return refuseWaiting(state, call);
   return refuseBlockingHook(facts, call, result.blockedByHookId ?? "");
 }
 
 function refuseBlockingHook(facts: Facts, call: ToolCall, hookId: string): Refusal | undefined {
-  const record = facts.settledRecord(hookId);
-  if (record?.case !== "hook") {
-    return refuse(ErrorReason.HOOK_NOT_FOUND, "the session has no such hook record");
-  }
-  const hook = record.value;
-  const blocks = hook.decision === HookDecision.BLOCKED;
-  if (hook.toolCallId === call.toolCallId && blocks) return undefined;
   const field = "command.canonical.blocked_by_hook_id";
-  return refuse(ErrorReason.REFERENCE_MISMATCH, `${field} does not block this call`, { field });
+  const hook = findHookOfCall(facts, call.toolCallId, hookId, field);
+  if (isRefusal(hook)) return hook;
+  return blocks(hook) ? undefined : refuseHook(field, "does not block this call");
+}
+
+/** A hook blocks by its decision, a review by denying; what a review of a result denies is not the call. */
+function blocks({ decision, review }: Hook): boolean {
+  if (review === undefined) return decision === HookDecision.BLOCKED;
+  return review.disposition === ReviewDisposition.DENY && review.job !== ReviewJob.INBOUND;
 }
 
 function recordCanonical(
   draft: Draft,
-  run: Run,
-  call: ToolCall,
+  state: SessionState,
+  running: Running,
   canonical: CanonicalResult,
 ): Decided {
-  const refused = refuseEnd(draft.facts, run, call, canonical);
+  const { open } = running;
+  const { call } = open;
+  const refused = refuseEnd(draft.facts, state, running, canonical);
   if (refused !== undefined) return refused;
-  const state = endState(call, canonical);
-  const result = resultOf(draft, canonical, state);
+  const end = endState(call, canonical);
+  const result = resultOf(draft, canonical, end);
   if (isRefusal(result)) return result;
+  const content = canonical.content === undefined ? undefined : result.content?.sha256;
+  const held = refuseHeld(open, canonical, content);
+  if (held !== undefined) return held;
+  const ran = hasEnded(call) ? call.ran : ranAfter(open, end);
+  withdrawOpenAsk(draft, state, call);
+  settleAllows(draft, open.unspentAllows, { ran, isReleased: isReleasing(end, content) });
   const recorded = draft.revise(EventKind.resultRecorded, (revision) => ({
     case: "toolCall",
     value: {
       ...call,
       revision,
-      state,
-      ran: ranAfter(call, state),
+      state: end,
+      ran,
       result,
       blockedByHookId: canonical.blockedByHookId,
       endTime: call.endTime ?? draft.facts.now,
@@ -152,18 +211,47 @@ function recordCanonical(
   return draft.decision([recorded]);
 }
 
+/** A blocked call needs no answer any more. */
+function withdrawOpenAsk(draft: Draft, state: SessionState, { toolCallId }: ToolCall): void {
+  const ask = openAskOf(state, toolCallId, AskKind.ACTION);
+  if (ask === undefined) return;
+  const { actor } = draft.facts;
+  const withdrawal = { verdict: Verdict.WITHDRAWN, path: ReceiptPath.SYSTEM, actor, reason: "" };
+  writeSettlement(draft, state, ask, withdrawal);
+}
+
+/** Whether a result gives the model what a release was asked for. */
+function isReleasing(end: ToolCallState, content: Uint8Array | undefined): boolean {
+  return end !== ToolCallState.WITHHELD && content !== undefined;
+}
+
+/** An allow is spent by what it allowed, and void if that did not happen. */
+function settleAllows(
+  draft: Draft,
+  allows: readonly UnspentAllow[],
+  { ran, isReleased }: { readonly ran: Ran; readonly isReleased: boolean },
+): void {
+  const isSpent = ({ kind }: UnspentAllow): boolean =>
+    kind === AskKind.RESULT_RELEASE ? isReleased : ran === Ran.YES;
+  spendAllows(draft, allows.filter(isSpent));
+  voidAllows(
+    draft,
+    allows.filter((allow) => !isSpent(allow)),
+  );
+}
+
 function endState(call: ToolCall, { end }: CanonicalResult): ToolCallState {
   if (hasEnded(call)) return call.state;
   return end === ToolCallState.UNSPECIFIED ? ToolCallState.COMPLETED : end;
 }
 
-function ranAfter(call: ToolCall, end: ToolCallState): Ran {
+function ranAfter(open: OpenCall, end: ToolCallState): Ran {
   switch (end) {
     case ToolCallState.COMPLETED:
     case ToolCallState.WITHHELD:
       return Ran.YES;
     case ToolCallState.FAILED:
-      return call.state === ToolCallState.STARTED ? Ran.YES : Ran.UNKNOWN;
+      return hasRun(open) ? Ran.YES : Ran.UNKNOWN;
     case ToolCallState.TIMED_OUT:
       return Ran.UNKNOWN;
     default:
@@ -176,7 +264,7 @@ function resultOf(
   canonical: CanonicalResult,
   state: ToolCallState,
 ): ToolResult | Refusal {
-  if (canonical.content === undefined) return syntheticResult(draft, state);
+  if (canonical.content === undefined) return syntheticResult(draft, syntheticText(state));
   const content = intakeBody(draft, canonical.content, "command.canonical.content");
   if (isRefusal(content)) return content;
   return canonicalResult(content, canonical.isError);
@@ -184,16 +272,6 @@ function resultOf(
 
 export function canonicalResult(content: Body, isError: boolean): ToolResult {
   return create(ToolResultSchema, { content, isError, kind: ToolResultKind.CANONICAL });
-}
-
-/** The result that the service gives a call which ended without one. */
-export function syntheticResult(draft: Draft, state: ToolCallState): ToolResult {
-  const text = new TextEncoder().encode(syntheticText(state));
-  return create(ToolResultSchema, {
-    content: storeBytes(draft, text, "text/plain; charset=utf-8"),
-    isError: true,
-    kind: ToolResultKind.SYNTHETIC,
-  });
 }
 
 function recordLateResult(draft: Draft, call: ToolCall, canonical: CanonicalResult): Decided {

@@ -1,5 +1,7 @@
 import type { Command } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import type { AnswerAskRequest } from "../../../gen/toolmark/v1/approval_service_pb.js";
 import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
+import { reviewIdOf } from "./publish-review.js";
 
 /** What must be looked up before commands can be decided. */
 export interface References {
@@ -18,6 +20,22 @@ function recordIdsOf({ command }: Command): readonly string[] {
       const hookId = result.case === "canonical" ? result.value.blockedByHookId : undefined;
       return hookId === undefined ? [toolCallId] : [toolCallId, hookId];
     }
+    case "openAsk": {
+      const { toolCallId, reviewId } = command.value;
+      return reviewId === undefined ? [toolCallId] : [toolCallId, reviewId];
+    }
+    case "withdrawAsk":
+      return [command.value.askId];
+    case "settleAsk": {
+      const { askId, hookId } = command.value;
+      return hookId === undefined ? [askId] : [askId, hookId];
+    }
+    case "parkToolCall":
+      return [command.value.toolCallId];
+    case "settleAuthorization":
+      return [command.value.authorizationId];
+    case "publishReview":
+      return [command.value.toolCallId, reviewIdOf(command.value)];
     case "publishHook":
       return command.value.toolCallId === undefined ? [] : [command.value.toolCallId];
     case "endRun":
@@ -43,6 +61,11 @@ function bodiesOf({ command }: Command): readonly (Body | undefined)[] {
     default:
       return [];
   }
+}
+
+/** What an answer names. */
+export function referencesOfAnswer({ askId }: AnswerAskRequest): References {
+  return { recordIds: [askId], bodyRefs: [] };
 }
 
 /** The records and stored bodies that commands name. */

@@ -46,9 +46,13 @@ export function endSession(draft: Draft, state: SessionState, request: EndSessio
   return draft.decision([ended]);
 }
 
-/** A session that has ended or was erased takes no commands. */
-export function refuseClosed(state: SessionState): Refusal | undefined {
+/**
+ * A session that has ended or was erased takes no commands. An answer to an ask of an ended one is told how that ask
+ * was settled instead.
+ */
+export function refuseClosed(state: SessionState, command: string): Refusal | undefined {
   if (state.session.state === State.OPEN) return undefined;
+  if (state.session.state === State.ENDED && command === "answerAsk") return undefined;
   return state.session.state === State.ERASED
     ? refuse(ErrorReason.SESSION_ERASED, "the session was erased")
     : refuse(ErrorReason.SESSION_ENDED, "the session has ended");

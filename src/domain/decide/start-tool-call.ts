@@ -1,12 +1,14 @@
 import type { StartToolCallCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import { AskKind } from "../../../gen/toolmark/v1/ask_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { Ran, ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { equalBytes } from "../bytes.js";
 import { EventKind } from "../event-kind.js";
-import { isRefusal } from "../refusal.js";
-import type { SessionState } from "../session-state.js";
+import { isRefusal, type Refusal } from "../refusal.js";
+import type { OpenCall, SessionState } from "../session-state.js";
+import { spendAllows } from "./allows.js";
 import type { Decided, Draft } from "./draft.js";
-import { findUnstartedCall, refuseForCall } from "./find-call.js";
+import { findUnstartedCall, isWaiting, refuseForCall, refuseWaiting } from "./find-call.js";
 
 export function startToolCall(
   draft: Draft,
@@ -15,17 +17,37 @@ export function startToolCall(
 ): Decided {
   const open = findUnstartedCall(state, draft.facts, command.toolCallId);
   if (isRefusal(open)) return open;
-  const { call } = open;
-  if (call.state !== ToolCallState.ACCEPTED) {
-    return refuseForCall(ErrorReason.START_NOT_ALLOWED, "the call waits for an answer", call);
-  }
-  if (!equalBytes(command.argumentsSha256, call.effective?.sha256 ?? new Uint8Array(0))) {
+  const { call, unspentAllows } = open;
+  const refused = refuseStart(state, open, command.argumentsSha256);
+  if (refused !== undefined) return refused;
+  spendAllows(
+    draft,
+    unspentAllows.filter(({ kind }) => kind === AskKind.ACTION),
+  );
+  const started = draft.revise(EventKind.toolCallStarted, (revision) => ({
+    case: "toolCall",
+    value: {
+      ...call,
+      revision,
+      state: ToolCallState.STARTED,
+      ran: Ran.YES,
+      startTime: draft.facts.now,
+    },
+  }));
+  return draft.decision([started]);
+}
+
+function refuseStart(
+  state: SessionState,
+  { call, needsAllow }: OpenCall,
+  argumentsSha256: Uint8Array,
+): Refusal | undefined {
+  if (isWaiting(call)) return refuseWaiting(state, call);
+  if (!equalBytes(argumentsSha256, call.effective?.sha256 ?? new Uint8Array(0))) {
     const message = "the digest is not that of the effective arguments";
     return refuseForCall(ErrorReason.ARGUMENTS_MISMATCH, message, call);
   }
-  const started = draft.revise(EventKind.toolCallStarted, (revision) => ({
-    case: "toolCall",
-    value: { ...call, revision, state: ToolCallState.STARTED, ran: Ran.YES },
-  }));
-  return draft.decision([started]);
+  if (!needsAllow) return undefined;
+  const message = "the arguments changed after the call was asked about: a new ask must allow it";
+  return refuseForCall(ErrorReason.START_NOT_ALLOWED, message, call);
 }

@@ -1,5 +1,8 @@
 import { create } from "@bufbuild/protobuf";
-import type { CallService } from "../../../gen/toolmark/engine/v1/call_service_pb.js";
+import {
+  AwaitAskResponseSchema,
+  type CallService,
+} from "../../../gen/toolmark/engine/v1/call_service_pb.js";
 import type { EvidenceService } from "../../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import {
   ApplyResponseSchema,
@@ -10,6 +13,7 @@ import { commandResult } from "../../domain/decide/command-result.js";
 import { invariant } from "../../domain/invariant.js";
 import { isRefusal } from "../../domain/refusal.js";
 import type { Ledger } from "../../ledger/ledger.js";
+import type { AwaitAsk } from "../../watch/await-ask.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
 import { commandHandler, withFieldOfApply } from "./command.js";
@@ -37,13 +41,27 @@ export function runHandlers(ledger: Ledger): Implementation<typeof RunService> {
   };
 }
 
-export function callHandlers(ledger: Ledger): Implementation<typeof CallService> {
+export function callHandlers(
+  ledger: Ledger,
+  awaiting: AwaitAsk,
+): Implementation<typeof CallService> {
   return {
     acceptTurn: commandHandler(ledger, "acceptTurn"),
     amendToolCall: commandHandler(ledger, "amendToolCall"),
     startToolCall: commandHandler(ledger, "startToolCall"),
     recordResult: commandHandler(ledger, "recordResult"),
     reconcileToolCall: commandHandler(ledger, "reconcileToolCall"),
+    openAsk: commandHandler(ledger, "openAsk"),
+    async awaitAsk(context, request) {
+      const found = await awaiting.wait(callerOf(context), request, context);
+      if (isRefusal(found)) return found;
+      const { ask, receipt } = found;
+      return create(AwaitAskResponseSchema, receipt === undefined ? { ask } : { ask, receipt });
+    },
+    withdrawAsk: commandHandler(ledger, "withdrawAsk"),
+    settleAsk: commandHandler(ledger, "settleAsk"),
+    parkToolCall: commandHandler(ledger, "parkToolCall"),
+    settleAuthorization: commandHandler(ledger, "settleAuthorization"),
   };
 }
 
@@ -51,5 +69,6 @@ export function evidenceHandlers(ledger: Ledger): Implementation<typeof Evidence
   return {
     recordMessage: commandHandler(ledger, "recordMessage"),
     publishHook: commandHandler(ledger, "publishHook"),
+    publishReview: commandHandler(ledger, "publishReview"),
   };
 }

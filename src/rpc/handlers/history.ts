@@ -1,7 +1,10 @@
 import { create } from "@bufbuild/protobuf";
 import {
+  GetAuthorizationResponseSchema,
   GetHookResponseSchema,
+  GetReviewDetailResponseSchema,
   GetToolCallResponseSchema,
+  ListAuthorizationsResponseSchema,
   ListEventsResponseSchema,
   ListHooksResponseSchema,
   ListToolCallsResponseSchema,
@@ -10,10 +13,14 @@ import {
 } from "../../../gen/toolmark/v1/history_service_pb.js";
 import { isRefusal } from "../../domain/refusal.js";
 import type { Reader } from "../../ledger/reader.js";
+import type { ReviewDetails } from "../../ledger/review-details.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
 
-export function historyHandlers(reader: Reader): Implementation<typeof HistoryService> {
+export function historyHandlers(
+  reader: Reader,
+  details: ReviewDetails,
+): Implementation<typeof HistoryService> {
   return {
     async getToolCall(context, { sessionId, toolCallId }) {
       const toolCall = await reader.getToolCall(callerOf(context), sessionId, toolCallId);
@@ -35,6 +42,29 @@ export function historyHandlers(reader: Reader): Implementation<typeof HistorySe
       if (isRefusal(page)) return page;
       const { items: hooks, nextPageToken } = page;
       return create(ListHooksResponseSchema, { hooks: [...hooks], nextPageToken });
+    },
+    async getReviewDetail(context, { sessionId, reviewId }) {
+      const caller = callerOf(context);
+      const review = await reader.getReview(caller, sessionId, reviewId);
+      if (isRefusal(review)) return review;
+      const session = { tenant: caller.tenant, sessionId };
+      const detail = details.get(session, reviewId) ?? "";
+      return create(GetReviewDetailResponseSchema, { reviewId, detail });
+    },
+    async getAuthorization(context, { sessionId, authorizationId }) {
+      const caller = callerOf(context);
+      const authorization = await reader.getAuthorization(caller, sessionId, authorizationId);
+      if (isRefusal(authorization)) return authorization;
+      return create(GetAuthorizationResponseSchema, { authorization });
+    },
+    async listAuthorizations(context, request) {
+      const page = await reader.listAuthorizations(callerOf(context), request.sessionId, request);
+      if (isRefusal(page)) return page;
+      const { items, nextPageToken } = page;
+      return create(ListAuthorizationsResponseSchema, {
+        authorizations: [...items],
+        nextPageToken,
+      });
     },
     async listEvents(context, request) {
       const { sessionId, afterSequence } = request;

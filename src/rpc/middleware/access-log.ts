@@ -49,16 +49,23 @@ function fieldsOf(
     tenant: call.identified?.tenant,
     subject: call.identified?.subject,
     peer: call.peer,
-    sessionId: sessionIdOf(call),
+    sessionId: idIn(call.request, "sessionId"),
+    askId: askIdOf(call),
     correlationId: call.correlationId,
   };
 }
 
-const SESSION_ID_LENGTH_MAX = 512;
+const ID_LENGTH_MAX = 512;
 
-function sessionIdOf({ request }: OpenCall): string | undefined {
-  if (request === undefined || !("sessionId" in request)) return undefined;
-  const { sessionId } = request;
-  if (typeof sessionId !== "string" || sessionId.length > SESSION_ID_LENGTH_MAX) return undefined;
-  return sessionId;
+/** The id in a field of a request, if it names one there that may be logged whole. */
+function idIn(request: object | undefined, field: "sessionId" | "askId"): string | undefined {
+  const id: unknown = request === undefined ? undefined : Reflect.get(request, field);
+  return typeof id === "string" && id !== "" && id.length <= ID_LENGTH_MAX ? id : undefined;
+}
+
+/** The ask that a request names itself, or by its one command. */
+function askIdOf({ request }: OpenCall): string | undefined {
+  if (request === undefined) return undefined;
+  const command: unknown = Reflect.get(request, "command");
+  return idIn(typeof command === "object" && command !== null ? command : request, "askId");
 }

@@ -1,7 +1,9 @@
 /// <reference lib="es2024.string" />
 import type { DescEnum } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
+import type { Limits } from "../../domain/limits.js";
 import { refuse, refuseField, type Refusal } from "../../domain/refusal.js";
 
 /**
@@ -10,9 +12,17 @@ import { refuse, refuseField, type Refusal } from "../../domain/refusal.js";
  */
 export type Checked = Refusal | undefined;
 
+/** The check of one kind of command; `at` is the command's path in the request. */
+export type CommandCheck<T> = (command: T, at: string, limits: Limits) => Checked;
+
 export const ID_BYTES = 512;
 export const SHA256_BYTES = 32;
 export const PAGE_TOKEN_BYTES = 4096;
+export const REASON_BYTES = 4096;
+/** From the beginning of the year 1 to the end of the year 9999, which is all that a Timestamp may say. */
+const TIMESTAMP_SECONDS_MIN = -62_135_596_800n;
+const TIMESTAMP_SECONDS_MAX = 253_402_300_799n;
+const NANOS_MAX = 999_999_999;
 
 const MAX_UTF8_BYTES_PER_UNIT = 3;
 const CONTROL_CHARACTER = /\p{Cc}/u;
@@ -106,6 +116,20 @@ export function checkSha256(value: Uint8Array, at: string, name: string): Checke
   return refuseField(fieldPath(at, name), `must be ${SHA256_BYTES} bytes`);
 }
 
+export function checkOptionalTimestamp(
+  value: Timestamp | undefined,
+  at: string,
+  name: string,
+): Checked {
+  if (value === undefined) return undefined;
+  const { seconds, nanos } = value;
+  if (seconds < TIMESTAMP_SECONDS_MIN || seconds > TIMESTAMP_SECONDS_MAX) {
+    return refuseField(fieldPath(at, name), "must be in the years 1 to 9999");
+  }
+  if (nanos >= 0 && nanos <= NANOS_MAX) return undefined;
+  return refuseField(fieldPath(at, name), `must have 0 to ${NANOS_MAX} nanos`);
+}
+
 export function checkPageToken(value: string): Checked {
   return checkText(value, "", "page_token", PAGE_TOKEN_BYTES);
 }
@@ -136,4 +160,19 @@ export function checkEach<Entry>(
     if (refusal !== undefined) return refusal;
   }
   return undefined;
+}
+
+/** Ids of a list in which each comes once; `listed` may be shared by lists that have no id in common. */
+export function checkListedOnce(
+  ids: readonly string[],
+  at: string,
+  name: string,
+  listed = new Set<string>(),
+): Checked {
+  return checkEach(ids, (id, index) => {
+    const entry = `${name}[${index}]`;
+    if (listed.has(id)) return refuseField(fieldPath(at, entry), "must not be listed twice");
+    listed.add(id);
+    return checkId(id, at, entry);
+  });
 }

@@ -7,13 +7,11 @@ import type {
   NewToolCall,
   ProviderPairing,
   ProvisionalDelta,
-  PublishHookCommand,
   ReconcileToolCallCommand,
   RecordMessageCommand,
   RecordResultCommand,
   StartToolCallCommand,
 } from "../../../gen/toolmark/engine/v1/command_pb.js";
-import { HookDecisionSchema } from "../../../gen/toolmark/v1/hook_pb.js";
 import {
   MessageRoleSchema,
   RunOutcome,
@@ -23,6 +21,13 @@ import { ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { unreachable } from "../../domain/invariant.js";
 import type { Limits } from "../../domain/limits.js";
 import { refuseField } from "../../domain/refusal.js";
+import {
+  checkOpenAsk,
+  checkParkToolCall,
+  checkSettleAsk,
+  checkSettleAuthorization,
+  checkWithdrawAsk,
+} from "./asks.js";
 import { checkBody, checkOptionalBody } from "./body.js";
 import {
   checkCount,
@@ -30,30 +35,24 @@ import {
   checkEach,
   checkEnum,
   checkId,
-  checkOptionalId,
+  checkListedOnce,
   checkOptionalText,
   checkRequiredText,
   checkSha256,
-  checkText,
   fieldPath,
   specifiedValues,
   type Checked,
+  type CommandCheck,
 } from "./checks.js";
-
-/** The check of one kind of command; `at` is the command's path in the request. */
-export type CommandCheck<T> = (command: T, at: string, limits: Limits) => Checked;
+import { checkPublishHook, checkPublishReview } from "./evidence.js";
 
 const PROVIDER_ID_BYTES = 4096;
 const PROVIDER_BYTES = 128;
 const MODEL_BYTES = 256;
 const TOOL_NAME_BYTES = 512;
-const HOOK_NAME_BYTES = 512;
-const PHASE_BYTES = 128;
 
 const MESSAGE_ROLES = specifiedValues(MessageRoleSchema);
-const HOOK_DECISIONS = specifiedValues(HookDecisionSchema);
 const RUN_OUTCOMES = specifiedValues(RunOutcomeSchema);
-const PHASES_OF_A_CALL: ReadonlySet<string> = new Set(["pre_tool_use", "post_tool_use"]);
 const RESULT_ENDS: ReadonlySet<number> = new Set([
   ToolCallState.UNSPECIFIED,
   ToolCallState.BLOCKED,
@@ -155,23 +154,6 @@ export const checkReconcileToolCall: CommandCheck<ReconcileToolCallCommand> = (
   checkEnum(command.end, at, "end", RECONCILED_ENDS) ??
   checkOptionalBody(command.content, at, "content", limits);
 
-export const checkPublishHook: CommandCheck<PublishHookCommand> = (command, at, limits) =>
-  (command.origin === undefined
-    ? undefined
-    : checkId(command.origin.sessionId, fieldPath(at, "origin"), "session_id")) ??
-  checkOptionalId(command.toolCallId, at, "tool_call_id") ??
-  checkRequiredText(command.phase, at, "phase", PHASE_BYTES) ??
-  checkPhaseHasCall(command, at) ??
-  checkText(command.hookName, at, "hook_name", HOOK_NAME_BYTES) ??
-  checkText(command.toolName, at, "tool_name", TOOL_NAME_BYTES) ??
-  checkEnum(command.decision, at, "decision", HOOK_DECISIONS) ??
-  checkText(command.text, at, "text", limits.inlineBodyBytes);
-
-function checkPhaseHasCall(command: PublishHookCommand, at: string): Checked {
-  if (command.toolCallId !== undefined || !PHASES_OF_A_CALL.has(command.phase)) return undefined;
-  return refuseField(fieldPath(at, "tool_call_id"), `is required for phase ${command.phase}`);
-}
-
 export const checkEndRun: CommandCheck<EndRunCommand> = (command, at, limits) => {
   const lists = [
     { name: "not_run_tool_call_ids", ids: command.notRunToolCallIds },
@@ -184,19 +166,12 @@ export const checkEndRun: CommandCheck<EndRunCommand> = (command, at, limits) =>
       ids.length > 0 && command.outcome === RunOutcome.PARKED
         ? refuseField(fieldPath(at, name), "must be empty if outcome is PARKED")
         : (checkCountMax(ids.length, at, name, limits.openCallsPerSession) ??
-          checkEach(ids, (id, index) => checkListedOnce(id, at, `${name}[${index}]`, listed))),
+          checkListedOnce(ids, at, name, listed)),
     )
   );
 };
 
-/** `listed` is shared by both lists, so that no id is in both. */
-function checkListedOnce(id: string, at: string, name: string, listed: Set<string>): Checked {
-  if (listed.has(id)) return refuseField(fieldPath(at, name), "must not be listed twice");
-  listed.add(id);
-  return checkId(id, at, name);
-}
-
-/** One command of Apply. Commands that the service does not offer yet are refused where they would be carried out. */
+/** One command of Apply. */
 export function checkCommand({ command }: Command, at: string, limits: Limits): Checked {
   switch (command.case) {
     case "recordMessage":
@@ -216,12 +191,17 @@ export function checkCommand({ command }: Command, at: string, limits: Limits): 
     case "endRun":
       return checkEndRun(command.value, fieldPath(at, "end_run"), limits);
     case "openAsk":
+      return checkOpenAsk(command.value, fieldPath(at, "open_ask"), limits);
     case "withdrawAsk":
+      return checkWithdrawAsk(command.value, fieldPath(at, "withdraw_ask"), limits);
     case "settleAsk":
+      return checkSettleAsk(command.value, fieldPath(at, "settle_ask"), limits);
     case "parkToolCall":
+      return checkParkToolCall(command.value, fieldPath(at, "park_tool_call"), limits);
     case "settleAuthorization":
+      return checkSettleAuthorization(command.value, fieldPath(at, "settle_authorization"), limits);
     case "publishReview":
-      return undefined;
+      return checkPublishReview(command.value, fieldPath(at, "publish_review"), limits);
     case undefined:
       return refuseField(fieldPath(at, "command"), "is required");
     default:

@@ -4,8 +4,11 @@ import {
   type BeginRunRequest,
 } from "../../../gen/toolmark/engine/v1/run_service_pb.js";
 import type {
+  GetAuthorizationRequest,
   GetHookRequest,
+  GetReviewDetailRequest,
   GetToolCallRequest,
+  ListAuthorizationsRequest,
   ListEventsRequest,
   ListHooksRequest,
   ListToolCallsRequest,
@@ -41,8 +44,9 @@ import {
   fieldPath,
   specifiedValues,
   type Checked,
+  type CommandCheck,
 } from "./checks.js";
-import { checkCommand, type CommandCheck } from "./commands.js";
+import { checkCommand } from "./commands.js";
 
 /** Stores count in signed 64-bit numbers. */
 const SEQUENCE_MAX = 2n ** 63n - 1n;
@@ -135,6 +139,21 @@ export function checkListHooks(request: ListHooksRequest): Checked {
     checkPageToken(request.pageToken) ??
     checkIdOrEmpty(request.toolCallId, "", "tool_call_id")
   );
+}
+
+export function checkGetReviewDetail(request: GetReviewDetailRequest): Checked {
+  return checkId(request.sessionId, "", "session_id") ?? checkId(request.reviewId, "", "review_id");
+}
+
+export function checkGetAuthorization(request: GetAuthorizationRequest): Checked {
+  return (
+    checkId(request.sessionId, "", "session_id") ??
+    checkId(request.authorizationId, "", "authorization_id")
+  );
+}
+
+export function checkListAuthorizations(request: ListAuthorizationsRequest): Checked {
+  return checkId(request.sessionId, "", "session_id") ?? checkPageToken(request.pageToken);
 }
 
 export function checkReadBody(request: ReadBodyRequest): Checked {

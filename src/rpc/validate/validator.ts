@@ -9,14 +9,18 @@ import {
 import { CallService } from "../../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import { RunService } from "../../../gen/toolmark/engine/v1/run_service_pb.js";
+import { ApprovalService } from "../../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../../gen/toolmark/v1/history_service_pb.js";
 import { SessionService } from "../../../gen/toolmark/v1/session_service_pb.js";
 import { invariant } from "../../domain/invariant.js";
 import type { Limits } from "../../domain/limits.js";
 import type { Refusal } from "../../domain/refusal.js";
 import { methodName } from "../call.js";
+import * as approvals from "./approvals.js";
+import * as asks from "./asks.js";
 import type { Checked } from "./checks.js";
 import * as commands from "./commands.js";
+import * as evidences from "./evidence.js";
 import * as requests from "./requests.js";
 
 /** Says why a request is malformed, or nothing if it is well-formed. It looks at the request alone, at no state. */
@@ -40,6 +44,7 @@ function entry<Input extends DescMessage>(
 
 const session = SessionService.method;
 const history = HistoryService.method;
+const approval = ApprovalService.method;
 const run = RunService.method;
 const call = CallService.method;
 const evidence = EvidenceService.method;
@@ -54,8 +59,17 @@ const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
   entry(history.listToolCalls, requests.checkListToolCalls),
   entry(history.getHook, requests.checkGetHook),
   entry(history.listHooks, requests.checkListHooks),
+  entry(history.getReviewDetail, requests.checkGetReviewDetail),
+  entry(history.getAuthorization, requests.checkGetAuthorization),
+  entry(history.listAuthorizations, requests.checkListAuthorizations),
   entry(history.readBody, requests.checkReadBody),
   entry(history.listEvents, requests.checkListEvents),
+  entry(approval.listAsks, approvals.checkListAsks),
+  entry(approval.getAsk, approvals.checkGetAsk),
+  entry(approval.answerAsk, approvals.checkAnswerAsk),
+  entry(approval.watchAsks, approvals.checkWatchAsks),
+  entry(approval.getReceipt, approvals.checkGetReceipt),
+  entry(approval.listReceipts, approvals.checkListReceipts),
   entry(run.beginRun, requests.checkBeginRun),
   entry(run.endRun, commandRequest(commands.checkEndRun)),
   entry(run.apply, requests.checkApply),
@@ -64,8 +78,15 @@ const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
   entry(call.startToolCall, commandRequest(commands.checkStartToolCall)),
   entry(call.recordResult, commandRequest(commands.checkRecordResult)),
   entry(call.reconcileToolCall, commandRequest(commands.checkReconcileToolCall)),
+  entry(call.openAsk, commandRequest(asks.checkOpenAsk)),
+  entry(call.awaitAsk, approvals.checkAwaitAsk),
+  entry(call.withdrawAsk, commandRequest(asks.checkWithdrawAsk)),
+  entry(call.settleAsk, commandRequest(asks.checkSettleAsk)),
+  entry(call.parkToolCall, commandRequest(asks.checkParkToolCall)),
+  entry(call.settleAuthorization, commandRequest(asks.checkSettleAuthorization)),
   entry(evidence.recordMessage, commandRequest(commands.checkRecordMessage)),
-  entry(evidence.publishHook, commandRequest(commands.checkPublishHook)),
+  entry(evidence.publishHook, commandRequest(evidences.checkPublishHook)),
+  entry(evidence.publishReview, commandRequest(evidences.checkPublishReview)),
 ]);
 
 /** Full names of the methods whose requests are checked; requests of other methods pass unlooked at. */

@@ -1,9 +1,15 @@
 import type {
+  AskChangesQuery,
+  AskQuery,
+  AskScope,
   BodyRow,
   CommandWrite,
   CommitResult,
   CreationRow,
+  DueQuery,
+  DueRecord,
   EventRow,
+  IndexedAsk,
   IndexedRecord,
   PairingRow,
   RecordQuery,
@@ -18,6 +24,7 @@ import type {
 import {
   createMemoryDisk,
   creationKey,
+  type MemoryAsk,
   type MemoryDisk,
   type MemoryRecord,
   type MemorySession,
@@ -29,18 +36,22 @@ export interface MemoryStoreOptions {
   readonly disk?: MemoryDisk;
   /** Of a new disk. */
   readonly generation?: bigint;
+  /** Of a new disk. */
+  readonly storeId?: string;
 }
 
 /** A store that lives as long as its disk, an object of the caller's. */
 export function createMemoryStore(options: MemoryStoreOptions = {}): Store {
-  return new MemoryStore(options.disk ?? createMemoryDisk(options.generation));
+  return new MemoryStore(options.disk ?? createMemoryDisk(options.generation, options.storeId));
 }
 
 class MemoryStore implements Store {
+  readonly storeId: string;
   readonly generation: bigint;
   readonly #disk: MemoryDisk;
 
   constructor(disk: MemoryDisk) {
+    this.storeId = disk.storeId;
     this.generation = disk.generation;
     this.#disk = disk;
     disk.holder = this;
@@ -126,6 +137,41 @@ class MemoryStore implements Store {
       .map((record) => toIndexedRecord(stored, record));
   }
 
+  async listAsks(query: AskQuery): Promise<IndexedAsk[]> {
+    const { state, afterPosition, untilPosition } = query;
+    return [...this.#held().asks.values()]
+      .filter((ask) => ask.state === state && isInScope(ask, query) && isWanted(ask, query))
+      .filter(({ position }) => position > afterPosition)
+      .filter(({ position }) => untilPosition === undefined || position <= untilPosition)
+      .slice(0, query.limit)
+      .map((ask) => this.#withEvent(ask));
+  }
+
+  async listAskChanges(query: AskChangesQuery): Promise<IndexedAsk[]> {
+    return [...this.#held().asks.values()]
+      .filter((ask) => isInScope(ask, query) && ask.lastPosition > query.afterPosition)
+      .sort((left, right) => (left.lastPosition < right.lastPosition ? -1 : 1))
+      .slice(0, query.limit)
+      .map((ask) => this.#withEvent(ask));
+  }
+
+  async listDue({ untilMs, untilPosition, after, limit }: DueQuery): Promise<DueRecord[]> {
+    return [...this.#held().deadlines.values()]
+      .filter(({ timeMs }) => timeMs <= untilMs)
+      .filter(({ position }) => untilPosition === undefined || position <= untilPosition)
+      .filter((due) => after === undefined || compareDue(due, after) > 0)
+      .sort(compareDue)
+      .slice(0, limit);
+  }
+
+  async nextDeadlineMs(): Promise<number | undefined> {
+    let next: number | undefined;
+    for (const { timeMs } of this.#held().deadlines.values()) {
+      if (next === undefined || timeMs < next) next = timeMs;
+    }
+    return next;
+  }
+
   async readBody(session: SessionRef, bodyRef: string): Promise<BodyRow | undefined> {
     return this.#session(session)?.bodies.get(bodyRef);
   }
@@ -160,6 +206,10 @@ class MemoryStore implements Store {
     if (this.#disk.holder === this) this.#disk.holder = undefined;
   }
 
+  #withEvent({ lastSequence, ...ask }: MemoryAsk): IndexedAsk {
+    return { ...ask, event: findEvent(this.#session(ask), lastSequence) };
+  }
+
   #session({ tenant, sessionId }: SessionRef): MemorySession | undefined {
     return this.#held().sessions.get(tenant)?.get(sessionId);
   }
@@ -174,8 +224,39 @@ function closed(): Error {
   return new Error("the store is closed");
 }
 
-function isVisible(row: SessionRow, subject: string): boolean {
+function isVisible(
+  row: Pick<SessionRow, "ownerSubject" | "createdBySubject">,
+  subject: string,
+): boolean {
   return row.ownerSubject === subject || row.createdBySubject === subject;
+}
+
+function isInScope(ask: MemoryAsk, { tenant, visibleToSubject, sessionId }: AskScope): boolean {
+  return (
+    ask.tenant === tenant &&
+    (sessionId === undefined || ask.sessionId === sessionId) &&
+    (visibleToSubject === undefined || isVisible(ask, visibleToSubject))
+  );
+}
+
+/** Whether the ask passes the filters by what never changes in it. */
+function isWanted(ask: MemoryAsk, query: AskQuery): boolean {
+  const { ownerSubject, toolName, createFromMs, createBeforeMs, expireBeforeMs } = query;
+  return (
+    (ownerSubject === undefined || ask.ownerSubject === ownerSubject) &&
+    (toolName === undefined || ask.toolName === toolName) &&
+    (createFromMs === undefined || ask.createTimeMs >= createFromMs) &&
+    (createBeforeMs === undefined || ask.createTimeMs < createBeforeMs) &&
+    (expireBeforeMs === undefined ||
+      (ask.expireTimeMs !== undefined && ask.expireTimeMs < expireBeforeMs))
+  );
+}
+
+type DuePlace = Pick<DueRecord, "timeMs" | "position">;
+
+/** By deadline, then position, which no two share. */
+function compareDue(left: DuePlace, right: DuePlace): number {
+  return left.timeMs - right.timeMs || Number(left.position - right.position);
 }
 
 /** Index of the first event with this sequence or a higher one. */

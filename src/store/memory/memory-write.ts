@@ -2,13 +2,16 @@ import type {
   BodyRow,
   CommandWrite,
   CreationRow,
+  EventRow,
   NewEvent,
   PairingRow,
+  RecordKey,
   RequestRow,
+  SessionRef,
   SessionRow,
   SnapshotRow,
 } from "../../ledger/store-port.js";
-import { creationKey, type MemoryDisk, type MemorySession } from "./memory-disk.js";
+import { creationKey, recordKey, type MemoryDisk, type MemorySession } from "./memory-disk.js";
 
 const INTEGER_BITS = 64;
 const SNAPSHOTS_KEPT = 2;
@@ -28,7 +31,12 @@ function refuseUnless(condition: boolean, message: string): asserts condition {
 /** Applies one command. If it throws, `undo` takes back the part that was applied. */
 export function applyWrite(disk: MemoryDisk, write: CommandWrite, undo: Undo): void {
   const session = putSession(disk, write, undo);
-  for (const event of write.events) appendEvent(disk, session, event, undo);
+  for (const event of write.events) {
+    appendEvent(disk, session, event.row, undo);
+    if (event.record !== undefined) indexRecord(session, event.row, event.record, undo);
+    if (event.ask !== undefined) indexAsk(disk, session.row, event, undo);
+    if (event.deadline !== undefined) setDeadline(disk, write, event, undo);
+  }
   for (const body of write.bodies) putBody(session, body, undo);
   for (const pairing of write.pairings) insertPairing(session, pairing, undo);
   if (write.request !== undefined) insertRequest(session, write.request, undo);
@@ -72,12 +80,7 @@ function emptySession(row: SessionRow): MemorySession {
   };
 }
 
-function appendEvent(
-  disk: MemoryDisk,
-  session: MemorySession,
-  { row, record }: NewEvent,
-  undo: Undo,
-): void {
+function appendEvent(disk: MemoryDisk, session: MemorySession, row: EventRow, undo: Undo): void {
   const { lastPosition } = disk;
   const { lastRevision } = session;
   requireIntegers(row.position, row.sequence, row.revision ?? 0n);
@@ -100,15 +103,14 @@ function appendEvent(
     session.lastRevision = lastRevision;
     disk.lastPosition = lastPosition;
   });
-  if (record !== undefined) indexRecord(session, { row, record }, undo);
 }
 
 function indexRecord(
   { records }: MemorySession,
-  { row, record }: Required<NewEvent>,
+  row: EventRow,
+  record: RecordKey,
   undo: Undo,
 ): void {
-  if (record === undefined) return;
   const before = records.get(record.recordId);
   if (before === undefined) {
     records.set(record.recordId, {
@@ -125,6 +127,58 @@ function indexRecord(
   );
   records.set(record.recordId, { ...before, lastSequence: row.sequence });
   undo.push(() => records.set(record.recordId, before));
+}
+
+function indexAsk(
+  { asks }: MemoryDisk,
+  session: SessionRow,
+  { row, record, ask }: NewEvent,
+  undo: Undo,
+): void {
+  const toolCallId = record?.toolCallId;
+  if (record === undefined || toolCallId === undefined || ask === undefined) {
+    throw new WriteRefusedError("an ask is the record of a call");
+  }
+  const { tenant, sessionId, ownerSubject, createdBySubject } = session;
+  const { toolName, state, createTimeMs, expireTimeMs } = ask;
+  const last = { state, lastPosition: row.position, lastSequence: row.sequence };
+  const key = recordKey(session, record.recordId);
+  const before = asks.get(key);
+  if (before !== undefined) {
+    refuseUnless(
+      before.toolName === toolName &&
+        before.createTimeMs === createTimeMs &&
+        before.expireTimeMs === expireTimeMs,
+      "an ask keeps its tool and its times",
+    );
+    asks.set(key, { ...before, ...last });
+    undo.push(() => asks.set(key, before));
+    return;
+  }
+  const place = { tenant, sessionId, ownerSubject, createdBySubject, position: row.position };
+  const entry = { askId: record.recordId, toolCallId, toolName, createTimeMs, expireTimeMs };
+  asks.set(key, { ...place, ...entry, ...last });
+  undo.push(() => asks.delete(key));
+}
+
+function setDeadline(
+  { deadlines }: MemoryDisk,
+  { tenant, sessionId }: SessionRef,
+  { row, record, deadline }: NewEvent,
+  undo: Undo,
+): void {
+  if (record === undefined) throw new WriteRefusedError("a deadline is of a record");
+  const session = { tenant, sessionId };
+  const { recordId } = record;
+  const key = recordKey(session, recordId);
+  const before = deadlines.get(key);
+  undo.push(() => {
+    if (before === undefined) deadlines.delete(key);
+    else deadlines.set(key, before);
+  });
+  const timeMs = deadline?.timeMs;
+  if (timeMs === undefined) deadlines.delete(key);
+  else deadlines.set(key, { session, recordId, timeMs, position: row.position });
 }
 
 function putBody({ bodies }: MemorySession, body: BodyRow, undo: Undo): void {

@@ -1,8 +1,11 @@
+import { AskState } from "../../../gen/toolmark/v1/ask_pb.js";
 import { SessionState } from "../../../gen/toolmark/v1/session_pb.js";
 import {
   type BodyRow,
   type CreationRow,
+  type DueRecord,
   type EventRow,
+  type IndexedAsk,
   type IndexedRecord,
   type PairingRow,
   RecordFamily,
@@ -41,13 +44,39 @@ export interface EventColumns {
 }
 
 /** Every event column is null if the row that the index names is missing. */
-export interface RecordColumns extends Omit<EventColumns, "position"> {
+interface LastEventColumns extends Omit<EventColumns, "position"> {
   readonly position: bigint | null;
+}
+
+export interface RecordColumns extends LastEventColumns {
   readonly record_id: string;
   readonly family: bigint;
   readonly tool_call_id: string | null;
   readonly first_sequence: bigint;
   readonly last_sequence: bigint;
+}
+
+export interface AskColumns extends LastEventColumns {
+  readonly first_position: bigint;
+  readonly last_position: bigint;
+  readonly tenant: string;
+  readonly session_id: string;
+  readonly ask_id: string;
+  readonly tool_call_id: string;
+  readonly tool_name: string;
+  readonly state: bigint;
+  readonly create_time_ms: bigint;
+  readonly expire_time_ms: bigint | null;
+  readonly owner_subject: string;
+  readonly created_by_subject: string;
+}
+
+export interface DueColumns {
+  readonly tenant: string;
+  readonly session_id: string;
+  readonly record_id: string;
+  readonly time_ms: bigint;
+  readonly position: bigint;
 }
 
 export interface BodyDescriptionColumns {
@@ -125,8 +154,12 @@ export function toEventRow(columns: EventColumns): EventRow {
   };
 }
 
-function hasEvent(columns: RecordColumns): columns is RecordColumns & EventColumns {
+function hasEvent(columns: LastEventColumns): columns is EventColumns {
   return columns.position !== null;
+}
+
+function toLastEvent(columns: LastEventColumns): EventRow | undefined {
+  return hasEvent(columns) ? toEventRow(columns) : undefined;
 }
 
 export function toIndexedRecord(columns: RecordColumns): IndexedRecord {
@@ -136,7 +169,35 @@ export function toIndexedRecord(columns: RecordColumns): IndexedRecord {
     toolCallId: columns.tool_call_id ?? undefined,
     firstSequence: columns.first_sequence,
     lastSequence: columns.last_sequence,
-    event: hasEvent(columns) ? toEventRow(columns) : undefined,
+    event: toLastEvent(columns),
+  };
+}
+
+export function toIndexedAsk(columns: AskColumns): IndexedAsk {
+  const { expire_time_ms: expireTimeMs } = columns;
+  return {
+    tenant: columns.tenant,
+    sessionId: columns.session_id,
+    ownerSubject: columns.owner_subject,
+    createdBySubject: columns.created_by_subject,
+    askId: columns.ask_id,
+    toolCallId: columns.tool_call_id,
+    toolName: columns.tool_name,
+    state: toAskState(Number(columns.state)),
+    createTimeMs: Number(columns.create_time_ms),
+    expireTimeMs: expireTimeMs === null ? undefined : Number(expireTimeMs),
+    position: columns.first_position,
+    lastPosition: columns.last_position,
+    event: toLastEvent(columns),
+  };
+}
+
+export function toDueRecord(columns: DueColumns): DueRecord {
+  return {
+    session: { tenant: columns.tenant, sessionId: columns.session_id },
+    recordId: columns.record_id,
+    timeMs: Number(columns.time_ms),
+    position: columns.position,
   };
 }
 
@@ -197,6 +258,15 @@ function isSessionState(value: number): value is SessionState {
 function toSessionState(value: number): SessionState {
   if (isSessionState(value)) return value;
   throw new RangeError(`damaged row: ${value} is no state of a session`);
+}
+
+function isAskState(value: number): value is AskState {
+  return value in AskState;
+}
+
+function toAskState(value: number): AskState {
+  if (isAskState(value)) return value;
+  throw new RangeError(`damaged row: ${value} is no state of an ask`);
 }
 
 const FAMILIES: readonly number[] = Object.values(RecordFamily);

@@ -1,7 +1,13 @@
 import type {
+  AskChangesQuery,
+  AskQuery,
+  AskScope,
   BodyRow,
   CreationRow,
+  DueQuery,
+  DueRecord,
   EventRow,
+  IndexedAsk,
   IndexedRecord,
   PairingRow,
   RecordQuery,
@@ -13,10 +19,13 @@ import type {
   SnapshotRow,
 } from "../../ledger/store-port.js";
 import {
+  type AskColumns,
   toBodyDescription,
   toBodyRow,
   toCreationRow,
+  toDueRecord,
   toEventRow,
+  toIndexedAsk,
   toIndexedRecord,
   toPairingRow,
   toRequestRow,
@@ -24,8 +33,11 @@ import {
   toSnapshotRow,
 } from "./rows.js";
 import type { SessionKeys } from "./session-keys.js";
-import type { SqliteDatabase } from "./sqlite-database.js";
+import type { SqliteDatabase, SqliteStatement } from "./sqlite-database.js";
 import type { ReadStatements } from "./statements.js";
+
+const LOWEST = -(2n ** 63n);
+const HIGHEST = 2n ** 63n - 1n;
 
 /** Answers from committed rows. Synchronous: nothing stays open between calls. */
 export class SqliteReader {
@@ -105,6 +117,74 @@ export class SqliteReader {
         ? listRecords.all(key, family, afterFirstSequence, limit)
         : listRecordsOfCall.all(key, toolCallId, family, afterFirstSequence, limit);
     return found.map(toIndexedRecord);
+  }
+
+  listAsks(query: AskQuery): IndexedAsk[] {
+    const session = this.#sessionOf(query);
+    if (session === undefined) return [];
+    const { tenant, state, limit } = query;
+    return this.#asksStatement(query)
+      .all({
+        session,
+        tenant,
+        state,
+        subject: query.visibleToSubject ?? null,
+        owner: query.ownerSubject ?? null,
+        toolName: query.toolName ?? null,
+        createFromMs: query.createFromMs ?? null,
+        createBeforeMs: query.createBeforeMs ?? null,
+        expireBeforeMs: query.expireBeforeMs ?? null,
+        after: query.afterPosition,
+        until: query.untilPosition ?? HIGHEST,
+        limit,
+      })
+      .map(toIndexedAsk);
+  }
+
+  /** The statement whose index leaves the fewest asks to pick from. */
+  #asksStatement(query: AskQuery): SqliteStatement<AskColumns> {
+    const statements = this.#statements;
+    if (query.sessionId !== undefined) return statements.listSessionAsks;
+    if (query.ownerSubject !== undefined) return statements.listOwnedAsks;
+    if (query.visibleToSubject !== undefined) return statements.listVisibleAsks;
+    return query.toolName === undefined ? statements.listAsks : statements.listToolAsks;
+  }
+
+  listAskChanges(query: AskChangesQuery): IndexedAsk[] {
+    const session = this.#sessionOf(query);
+    if (session === undefined) return [];
+    const { tenant, limit, visibleToSubject: subject = null, afterPosition: after } = query;
+    return this.#changesStatement(query)
+      .all({ session, tenant, subject, after, limit })
+      .map(toIndexedAsk);
+  }
+
+  #changesStatement({ sessionId, visibleToSubject }: AskChangesQuery): SqliteStatement<AskColumns> {
+    const { listAskChanges, listSessionAskChanges, listVisibleAskChanges } = this.#statements;
+    if (sessionId !== undefined) return listSessionAskChanges;
+    return visibleToSubject === undefined ? listAskChanges : listVisibleAskChanges;
+  }
+
+  listDue({ untilMs, untilPosition, after, limit }: DueQuery): DueRecord[] {
+    return this.#statements.listDue
+      .all({
+        untilMs,
+        until: untilPosition ?? HIGHEST,
+        afterMs: after?.timeMs ?? LOWEST,
+        afterPosition: after?.position ?? LOWEST,
+        limit,
+      })
+      .map(toDueRecord);
+  }
+
+  nextDeadlineMs(): number | undefined {
+    const timeMs = this.#statements.nextDeadline.get()?.time_ms ?? undefined;
+    return timeMs === undefined ? undefined : Number(timeMs);
+  }
+
+  /** The key of the scope's session: null if it is every session, absent if there is none of that id. */
+  #sessionOf({ tenant, sessionId }: AskScope): number | null | undefined {
+    return sessionId === undefined ? null : this.#keys.find({ tenant, sessionId });
   }
 
   readBody(session: SessionRef, bodyRef: string): BodyRow | undefined {

@@ -3,6 +3,7 @@ import type {
   CommandWrite,
   CommitResult,
   NewEvent,
+  RecordKey,
   SessionRow,
   SnapshotRow,
 } from "../../ledger/store-port.js";
@@ -67,7 +68,7 @@ export class SqliteWriter {
     const before = this.#heads.get(key);
     if (before !== undefined) requireSameSession(writes[before]?.session, write.session);
     this.#heads.set(key, index);
-    for (const event of write.events) this.#insertEvent(key, event);
+    for (const event of write.events) this.#insertEvent(key, event, write);
     for (const body of write.bodies) this.#insertBody(key, body);
     const { insertPairing, insertRequest, insertCreation } = this.#statements;
     for (const row of write.pairings) {
@@ -127,7 +128,8 @@ export class SqliteWriter {
     if (changes === 0) throw sessionChanged();
   }
 
-  #insertEvent(key: number, { row, record }: NewEvent): void {
+  #insertEvent(key: number, event: NewEvent, write: CommandWrite): void {
+    const { row, record, ask, deadline } = event;
     this.#statements.insertEvent.run(
       row.position,
       key,
@@ -141,16 +143,49 @@ export class SqliteWriter {
       row.salt ?? null,
       row.payload ?? null,
     );
-    if (record === undefined) return;
+    if (record !== undefined) this.#putRecord(key, record, row.sequence);
+    if (ask !== undefined) this.#putAsk(key, event, write);
+    if (deadline !== undefined) this.#putDeadline(key, event);
+  }
+
+  #putRecord(key: number, record: RecordKey, sequence: bigint): void {
     const { changes } = this.#statements.putRecord.run(
       key,
       record.family,
-      row.sequence,
-      row.sequence,
+      sequence,
+      sequence,
       record.recordId,
       record.toolCallId ?? null,
     );
     if (changes === 0) throw new WriteRefusedError("a record changes its family or its call");
+  }
+
+  #putAsk(key: number, { row, record, ask }: NewEvent, write: CommandWrite): void {
+    if (record?.toolCallId === undefined || ask === undefined) {
+      throw new WriteRefusedError("an ask is no record of a call");
+    }
+    const { changes } = this.#statements.putAsk.run(
+      row.position,
+      key,
+      record.recordId,
+      record.toolCallId,
+      ask.toolName,
+      ask.state,
+      ask.createTimeMs,
+      ask.expireTimeMs ?? null,
+      row.position,
+      write.tenant,
+      write.session.ownerSubject,
+      write.session.createdBySubject,
+    );
+    if (changes === 0) throw new WriteRefusedError("an ask changes its tool or its times");
+  }
+
+  #putDeadline(key: number, { row, record, deadline }: NewEvent): void {
+    if (record === undefined) throw new WriteRefusedError("a deadline is of no record");
+    const { putDeadline, dropDeadline } = this.#statements;
+    if (deadline?.timeMs === undefined) dropDeadline.run(key, record.recordId);
+    else putDeadline.run(key, record.recordId, deadline.timeMs, row.position);
   }
 
   #insertBody(key: number, body: BodyRow): void {

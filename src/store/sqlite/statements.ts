@@ -1,8 +1,10 @@
 import type { SqliteDatabase } from "./sqlite-database.js";
 import type {
+  AskColumns,
   BodyColumns,
   BodyDescriptionColumns,
   CreationColumns,
+  DueColumns,
   EventColumns,
   PairingColumns,
   RecordColumns,
@@ -27,6 +29,28 @@ FROM records AS r LEFT JOIN events AS e ON e.session = r.session AND e.sequence 
 
 const SELECT_SESSIONS = `SELECT ${SESSION_COLUMNS} FROM sessions
 WHERE tenant = @tenant AND create_position > @after AND (@state IS NULL OR state = @state)`;
+
+// A planner that begins with sessions or events would read all of them: CROSS JOIN and LEFT JOIN keep the order.
+const SELECT_ASKS = `SELECT a.position AS first_position, a.last_position, a.tenant, s.session_id,
+  a.ask_id, a.tool_call_id, a.tool_name, a.state, a.create_time_ms, a.expire_time_ms,
+  a.owner_subject, a.created_by_subject, ${EVENT_COLUMNS}
+FROM asks AS a CROSS JOIN sessions AS s ON s.session = a.session
+LEFT JOIN events AS e ON e.position = a.last_position`;
+
+const ASK_IS_VISIBLE = "(@subject IS NULL OR @subject IN (a.owner_subject, a.created_by_subject))";
+
+/** The state and the positions bound the search; the rest picks from what it finds. */
+const ASK_MATCHES = `a.state = @state AND a.position > @after AND a.position <= @until
+AND ${ASK_IS_VISIBLE}
+AND (@owner IS NULL OR a.owner_subject = @owner)
+AND (@toolName IS NULL OR a.tool_name = @toolName)
+AND (@createFromMs IS NULL OR a.create_time_ms >= @createFromMs)
+AND (@createBeforeMs IS NULL OR a.create_time_ms < @createBeforeMs)
+AND (@expireBeforeMs IS NULL OR a.expire_time_ms < @expireBeforeMs)`;
+
+const ASKS_OF_TENANT = `${SELECT_ASKS} WHERE ${ASK_MATCHES} AND a.tenant = @tenant`;
+
+const ASK_CHANGES = `${SELECT_ASKS} WHERE a.last_position > @after`;
 
 /** Every statement that reads, by name. */
 export const READ_SQL = {
@@ -53,6 +77,29 @@ WHERE r.session = ? AND r.family = ? AND r.first_sequence > ? ORDER BY r.first_s
   listRecordsOfCall: `${SELECT_RECORDS}
 WHERE r.session = ? AND r.tool_call_id = ? AND r.family = ? AND r.first_sequence > ?
 ORDER BY r.first_sequence LIMIT ?`,
+  listAsks: `${ASKS_OF_TENANT} ORDER BY a.position LIMIT @limit`,
+  listSessionAsks: `${SELECT_ASKS} WHERE ${ASK_MATCHES} AND a.session = @session
+ORDER BY a.position LIMIT @limit`,
+  listOwnedAsks: `${ASKS_OF_TENANT} AND a.owner_subject = @owner ORDER BY a.position LIMIT @limit`,
+  listVisibleAsks: `${ASKS_OF_TENANT} AND a.owner_subject = @subject
+UNION ALL
+${ASKS_OF_TENANT} AND a.created_by_subject = @subject AND a.owner_subject <> @subject
+ORDER BY first_position LIMIT @limit`,
+  listToolAsks: `${ASKS_OF_TENANT} AND a.tool_name = @toolName ORDER BY a.position LIMIT @limit`,
+  listAskChanges: `${ASK_CHANGES} AND a.tenant = @tenant ORDER BY a.last_position LIMIT @limit`,
+  listVisibleAskChanges: `${ASK_CHANGES} AND a.tenant = @tenant AND a.owner_subject = @subject
+UNION ALL
+${ASK_CHANGES} AND a.tenant = @tenant AND a.created_by_subject = @subject
+AND a.owner_subject <> @subject
+ORDER BY last_position LIMIT @limit`,
+  listSessionAskChanges: `${ASK_CHANGES} AND a.session = @session AND ${ASK_IS_VISIBLE}
+ORDER BY a.last_position LIMIT @limit`,
+  listDue: `SELECT s.tenant, s.session_id, d.record_id, d.time_ms, d.position
+FROM deadlines AS d CROSS JOIN sessions AS s ON s.session = d.session
+WHERE d.time_ms <= @untilMs AND (d.time_ms, d.position) > (@afterMs, @afterPosition)
+AND d.position <= @until
+ORDER BY d.time_ms, d.position LIMIT @limit`,
+  nextDeadline: "SELECT min(time_ms) AS time_ms FROM deadlines",
   readBody: `SELECT body_ref, sha256, size_bytes, is_json_object, data FROM bodies
 WHERE session = ? AND body_ref = ?`,
   findBody: `SELECT body_ref, sha256, size_bytes, is_json_object FROM bodies
@@ -88,6 +135,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (record_id, session) DO UPDATE SET last_sequence = excluded.last_sequence
 WHERE family = excluded.family AND tool_call_id IS excluded.tool_call_id`,
+  // A row that says another tool or time for a known ask hits nothing. Its call is the record's, checked there.
+  putAsk: `INSERT INTO asks (position, session, ask_id, tool_call_id, tool_name, state,
+  create_time_ms, expire_time_ms, last_position, tenant, owner_subject, created_by_subject)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (session, ask_id) DO UPDATE SET state = excluded.state,
+  last_position = excluded.last_position
+WHERE tool_name = excluded.tool_name AND create_time_ms = excluded.create_time_ms
+  AND expire_time_ms IS excluded.expire_time_ms`,
+  putDeadline: `INSERT INTO deadlines (session, record_id, time_ms, position) VALUES (?, ?, ?, ?)
+ON CONFLICT (session, record_id) DO UPDATE SET time_ms = excluded.time_ms,
+  position = excluded.position`,
+  dropDeadline: "DELETE FROM deadlines WHERE session = ? AND record_id = ?",
   insertBody: `INSERT INTO bodies (session, body_ref, sha256, size_bytes, is_json_object, data)
 VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (session, body_ref) DO NOTHING`,
@@ -126,6 +185,16 @@ export function prepareReads(database: SqliteDatabase) {
     findRecord: read<RecordColumns>("findRecord"),
     listRecords: read<RecordColumns>("listRecords"),
     listRecordsOfCall: read<RecordColumns>("listRecordsOfCall"),
+    listAsks: read<AskColumns>("listAsks"),
+    listSessionAsks: read<AskColumns>("listSessionAsks"),
+    listOwnedAsks: read<AskColumns>("listOwnedAsks"),
+    listVisibleAsks: read<AskColumns>("listVisibleAsks"),
+    listToolAsks: read<AskColumns>("listToolAsks"),
+    listAskChanges: read<AskColumns>("listAskChanges"),
+    listVisibleAskChanges: read<AskColumns>("listVisibleAskChanges"),
+    listSessionAskChanges: read<AskColumns>("listSessionAskChanges"),
+    listDue: read<DueColumns>("listDue"),
+    nextDeadline: read<{ time_ms: bigint | null }>("nextDeadline"),
     readBody: read<BodyColumns>("readBody"),
     findBody: read<BodyDescriptionColumns>("findBody"),
     readPairing: read<PairingColumns>("readPairing"),
@@ -147,6 +216,9 @@ export function prepareWrites(database: SqliteDatabase) {
     updateHead: write("updateHead"),
     insertEvent: write("insertEvent"),
     putRecord: write("putRecord"),
+    putAsk: write("putAsk"),
+    putDeadline: write("putDeadline"),
+    dropDeadline: write("dropDeadline"),
     insertBody: write("insertBody"),
     insertPairing: write("insertPairing"),
     insertRequest: write("insertRequest"),

@@ -759,7 +759,8 @@ export const CallService: GenService<{
     output: typeof AcceptTurnResponseSchema;
   },
   /**
-   * Changes the effective arguments of a call that has not started: same id, next revision.
+   * Changes the effective arguments of a call that has not started: same id, next revision. An open ask about the call
+   * is superseded and its unspent allows become void: it then starts only after a new ask allows it.
    * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED, TOOL_CALL_ENDED, BODY_TOO_LARGE, BODY_NOT_FOUND.
    *
    * @generated from rpc toolmark.engine.v1.CallService.AmendToolCall
@@ -770,7 +771,8 @@ export const CallService: GenService<{
     output: typeof AmendToolCallResponseSchema;
   },
   /**
-   * Records that a call starts. Every call starts at most once, also after a crash.
+   * Records that a call starts, and spends its unspent allows. Every call starts at most once, also after a crash. A
+   * call that nobody asked about may be started.
    * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED, TOOL_CALL_ENDED, ARGUMENTS_MISMATCH, START_NOT_ALLOWED.
    *
    * @generated from rpc toolmark.engine.v1.CallService.StartToolCall
@@ -782,9 +784,12 @@ export const CallService: GenService<{
   },
   /**
    * Records a result. A canonical one is recorded once and ends the call; one that comes after a synthetic result, and
-   * names no end, is kept as late_result and changes nothing else, also when its run has ended.
+   * names no end, is kept as late_result and changes nothing else, also when its run has ended. While a release is
+   * asked for, every result is refused; after anything but an allow only WITHHELD is taken; after an allow the content
+   * must be what was released. Nothing but a block is taken of a call that waits for an answer.
    * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED (BLOCKED), TOOL_CALL_ENDED, TOOL_CALL_NOT_STARTED,
-   * RESULT_ALREADY_RECORDED, RESULT_HELD, HOOK_NOT_FOUND, REFERENCE_MISMATCH, BODY_TOO_LARGE, BODY_NOT_FOUND.
+   * START_NOT_ALLOWED, RESULT_ALREADY_RECORDED, RESULT_HELD, RESULT_MISMATCH, HOOK_NOT_FOUND, REFERENCE_MISMATCH,
+   * BODY_TOO_LARGE, BODY_NOT_FOUND.
    *
    * @generated from rpc toolmark.engine.v1.CallService.RecordResult
    */
@@ -795,7 +800,8 @@ export const CallService: GenService<{
   },
   /**
    * Says what became of a call whose outcome was unknown. run_id may be any run of the session.
-   * Errors: TOOL_CALL_NOT_FOUND, OUTCOME_KNOWN, RESULT_ALREADY_RECORDED, BODY_TOO_LARGE, BODY_NOT_FOUND.
+   * Errors: TOOL_CALL_NOT_FOUND, OUTCOME_KNOWN, TOOL_CALL_STARTED (CANCELLED, of a call with a recorded start),
+   * RESULT_ALREADY_RECORDED, BODY_TOO_LARGE, BODY_NOT_FOUND.
    *
    * @generated from rpc toolmark.engine.v1.CallService.ReconcileToolCall
    */
@@ -805,7 +811,11 @@ export const CallService: GenService<{
     output: typeof ReconcileToolCallResponseSchema;
   },
   /**
-   * Opens an ask that presents the call's effective arguments. Errors: UNIMPLEMENTED.
+   * Opens an ask. ACTION, before the start: may the call run? It presents the call's effective arguments, and the call
+   * waits for the answer. RESULT_RELEASE, after the start: may the model get the result that the harness holds? It
+   * presents digest and size. An open ask of the same call and kind is superseded.
+   * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED (ACTION), TOOL_CALL_NOT_STARTED (RESULT_RELEASE), TOOL_CALL_ENDED,
+   * CALL_INHERITED, START_NOT_ALLOWED, HOOK_NOT_FOUND, REFERENCE_MISMATCH, QUOTA_EXCEEDED.
    *
    * @generated from rpc toolmark.engine.v1.CallService.OpenAsk
    */
@@ -815,7 +825,8 @@ export const CallService: GenService<{
     output: typeof OpenAskResponseSchema;
   },
   /**
-   * Waits until an ask is settled or the wait is over. Errors: ASK_NOT_FOUND, UNIMPLEMENTED.
+   * Waits until an ask is settled or the wait is over, whichever comes first, and tells how the ask stands. Needs no
+   * active run. Answers at once when the server shuts down. Errors: SESSION_NOT_FOUND, ASK_NOT_FOUND, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.engine.v1.CallService.AwaitAsk
    */
@@ -825,7 +836,8 @@ export const CallService: GenService<{
     output: typeof AwaitAskResponseSchema;
   },
   /**
-   * Takes an open ask back. Errors: ASK_NOT_FOUND, ASK_NOT_OPEN, UNIMPLEMENTED.
+   * Takes an open ask back. After an ACTION ask the call may be started if nothing else forbids it; after a
+   * RESULT_RELEASE ask the result stays held. Errors: ASK_NOT_FOUND, ASK_NOT_OPEN, ASK_SUPERSEDED, ASK_EXPIRED.
    *
    * @generated from rpc toolmark.engine.v1.CallService.WithdrawAsk
    */
@@ -835,7 +847,9 @@ export const CallService: GenService<{
     output: typeof WithdrawAskResponseSchema;
   },
   /**
-   * Settles an open ask by a rule or a hook. Errors: ASK_NOT_FOUND, ASK_NOT_OPEN, UNIMPLEMENTED.
+   * Settles an open ask by a rule or a hook, as AnswerAsk does for a human.
+   * Errors: ASK_NOT_FOUND, ASK_NOT_OPEN, ASK_SUPERSEDED, ASK_EXPIRED, VERDICT_NOT_ALLOWED, HOOK_NOT_FOUND,
+   * REFERENCE_MISMATCH.
    *
    * @generated from rpc toolmark.engine.v1.CallService.SettleAsk
    */
@@ -845,7 +859,10 @@ export const CallService: GenService<{
     output: typeof SettleAskResponseSchema;
   },
   /**
-   * Parks a call until an external authorization is settled. Errors: TOOL_CALL_NOT_FOUND, UNIMPLEMENTED.
+   * Parks a call that has not started until an external authorization is settled, and with it the later calls of its
+   * turn that have neither started nor ended nor wait for anything else.
+   * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED, TOOL_CALL_ENDED, CALL_INHERITED, START_NOT_ALLOWED,
+   * REFERENCE_MISMATCH.
    *
    * @generated from rpc toolmark.engine.v1.CallService.ParkToolCall
    */
@@ -855,7 +872,10 @@ export const CallService: GenService<{
     output: typeof ParkToolCallResponseSchema;
   },
   /**
-   * Says how an external authorization ended. Errors: AUTHORIZATION_NOT_FOUND, UNIMPLEMENTED.
+   * Says how an external authorization ended. GRANTED: the waiting calls go on with the same ids. Anything else ends
+   * each of them with a synthetic result of its own: the parked one DENIED, CANCELLED, EXPIRED or FAILED (CANCELLED if
+   * the authorization was INTERRUPTED), those behind it CANCELLED.
+   * Errors: AUTHORIZATION_NOT_FOUND, AUTHORIZATION_NOT_PENDING.
    *
    * @generated from rpc toolmark.engine.v1.CallService.SettleAuthorization
    */

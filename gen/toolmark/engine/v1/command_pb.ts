@@ -30,7 +30,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/engine/v1/command.proto.
  */
 export const file_toolmark_engine_v1_command: GenFile = /*@__PURE__*/
-  fileDesc("CiB0b29sbWFyay9lbmdpbmUvdjEvY29tbWFuZC5wcm90bxISdG9vbG1hcmsuZW5naW5lLnYxIrAHCgdDb21tYW5kEkIKDnJlY29yZF9tZXNzYWdlGAEgASgLMigudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZE1lc3NhZ2VDb21tYW5kSAASPAoLYWNjZXB0X3R1cm4YAiABKAsyJS50b29sbWFyay5lbmdpbmUudjEuQWNjZXB0VHVybkNvbW1hbmRIABJDCg9hbWVuZF90b29sX2NhbGwYAyABKAsyKC50b29sbWFyay5lbmdpbmUudjEuQW1lbmRUb29sQ2FsbENvbW1hbmRIABJDCg9zdGFydF90b29sX2NhbGwYBCABKAsyKC50b29sbWFyay5lbmdpbmUudjEuU3RhcnRUb29sQ2FsbENvbW1hbmRIABJACg1yZWNvcmRfcmVzdWx0GAUgASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZFJlc3VsdENvbW1hbmRIABJLChNyZWNvbmNpbGVfdG9vbF9jYWxsGAYgASgLMiwudG9vbG1hcmsuZW5naW5lLnYxLlJlY29uY2lsZVRvb2xDYWxsQ29tbWFuZEgAEjYKCG9wZW5fYXNrGAcgASgLMiIudG9vbG1hcmsuZW5naW5lLnYxLk9wZW5Bc2tDb21tYW5kSAASPgoMd2l0aGRyYXdfYXNrGAggASgLMiYudG9vbG1hcmsuZW5naW5lLnYxLldpdGhkcmF3QXNrQ29tbWFuZEgAEjoKCnNldHRsZV9hc2sYCSABKAsyJC50b29sbWFyay5lbmdpbmUudjEuU2V0dGxlQXNrQ29tbWFuZEgAEkEKDnBhcmtfdG9vbF9jYWxsGAogASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlBhcmtUb29sQ2FsbENvbW1hbmRIABJOChRzZXR0bGVfYXV0aG9yaXphdGlvbhgLIAEoCzIuLnRvb2xtYXJrLmVuZ2luZS52MS5TZXR0bGVBdXRob3JpemF0aW9uQ29tbWFuZEgAEj4KDHB1Ymxpc2hfaG9vaxgMIAEoCzImLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoSG9va0NvbW1hbmRIABJCCg5wdWJsaXNoX3JldmlldxgNIAEoCzIoLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoUmV2aWV3Q29tbWFuZEgAEjQKB2VuZF9ydW4YDiABKAsyIS50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuQ29tbWFuZEgAQgkKB2NvbW1hbmQiYgoUUmVjb3JkTWVzc2FnZUNvbW1hbmQSJgoEcm9sZRgBIAEoDjIYLnRvb2xtYXJrLnYxLk1lc3NhZ2VSb2xlEiIKB2NvbnRlbnQYAiABKAsyES50b29sbWFyay52MS5Cb2R5IpkBCg9Qcm92aWRlclBhaXJpbmcSHQoQcHJvdmlkZXJfY2FsbF9pZBgBIAEoCUgAiAEBEh0KEHByb3ZpZGVyX2l0ZW1faWQYAiABKAlIAYgBARITCgZvcGFxdWUYAyABKAxIAogBAUITChFfcHJvdmlkZXJfY2FsbF9pZEITChFfcHJvdmlkZXJfaXRlbV9pZEIJCgdfb3BhcXVlIo0BCgtOZXdUb29sQ2FsbBIRCgl0b29sX25hbWUYASABKAkSJAoJYXJndW1lbnRzGAIgASgLMhEudG9vbG1hcmsudjEuQm9keRI5CgdwYWlyaW5nGAMgASgLMiMudG9vbG1hcmsuZW5naW5lLnYxLlByb3ZpZGVyUGFpcmluZ0gAiAEBQgoKCF9wYWlyaW5nIoUBChFBY2NlcHRUdXJuQ29tbWFuZBIVCghwcm92aWRlchgBIAEoCUgAiAEBEhIKBW1vZGVsGAIgASgJSAGIAQESLgoFY2FsbHMYAyADKAsyHy50b29sbWFyay5lbmdpbmUudjEuTmV3VG9vbENhbGxCCwoJX3Byb3ZpZGVyQggKBl9tb2RlbCJSChRBbWVuZFRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSJAoJZWZmZWN0aXZlGAIgASgLMhEudG9vbG1hcmsudjEuQm9keSJGChRTdGFydFRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSGAoQYXJndW1lbnRzX3NoYTI1NhgCIAEoDCKsAQoTUmVjb3JkUmVzdWx0Q29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSOwoLcHJvdmlzaW9uYWwYAiABKAsyJC50b29sbWFyay5lbmdpbmUudjEuUHJvdmlzaW9uYWxEZWx0YUgAEjgKCWNhbm9uaWNhbBgDIAEoCzIjLnRvb2xtYXJrLmVuZ2luZS52MS5DYW5vbmljYWxSZXN1bHRIAEIICgZyZXN1bHQiNwoQUHJvdmlzaW9uYWxEZWx0YRIUCgxvZmZzZXRfYnl0ZXMYASABKAQSDQoFY2h1bmsYAiABKAwiqAEKD0Nhbm9uaWNhbFJlc3VsdBIiCgdjb250ZW50GAEgASgLMhEudG9vbG1hcmsudjEuQm9keRIQCghpc19lcnJvchgCIAEoCBInCgNlbmQYAyABKA4yGi50b29sbWFyay52MS5Ub29sQ2FsbFN0YXRlEh8KEmJsb2NrZWRfYnlfaG9va19pZBgEIAEoCUgAiAEBQhUKE19ibG9ja2VkX2J5X2hvb2tfaWQijwEKGFJlY29uY2lsZVRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSJwoDZW5kGAIgASgOMhoudG9vbG1hcmsudjEuVG9vbENhbGxTdGF0ZRIiCgdjb250ZW50GAMgASgLMhEudG9vbG1hcmsudjEuQm9keRIQCghpc19lcnJvchgEIAEoCCLQAgoOT3BlbkFza0NvbW1hbmQSFAoMdG9vbF9jYWxsX2lkGAEgASgJEiIKBGtpbmQYAiABKA4yFC50b29sbWFyay52MS5Bc2tLaW5kEi4KCnByb3ZlbmFuY2UYAyABKA4yGi50b29sbWFyay52MS5Bc2tQcm92ZW5hbmNlEhYKCXJldmlld19pZBgEIAEoCUgAiAEBEg8KB2Rpc3BsYXkYBSABKAkSDgoGcHJvbXB0GAYgASgJEi8KC2V4cGlyZV90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuChBhbGxvd2VkX3ZlcmRpY3RzGAggAygOMhQudG9vbG1hcmsudjEuVmVyZGljdBITCgtoZWxkX3NoYTI1NhgJIAEoDBIXCg9oZWxkX3NpemVfYnl0ZXMYCiABKARCDAoKX3Jldmlld19pZCI0ChJXaXRoZHJhd0Fza0NvbW1hbmQSDgoGYXNrX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSKvAQoQU2V0dGxlQXNrQ29tbWFuZBIOCgZhc2tfaWQYASABKAkSJgoEcGF0aBgCIAEoDjIYLnRvb2xtYXJrLnYxLlJlY2VpcHRQYXRoEhEKBHJ1bGUYAyABKAlIAIgBARIUCgdob29rX2lkGAQgASgJSAGIAQESJQoHdmVyZGljdBgFIAEoDjIULnRvb2xtYXJrLnYxLlZlcmRpY3RCBwoFX3J1bGVCCgoIX2hvb2tfaWQikgEKE1BhcmtUb29sQ2FsbENvbW1hbmQSFAoMdG9vbF9jYWxsX2lkGAEgASgJEhQKDGRpc3BsYXlfbmFtZRgCIAEoCRIvCgtleHBpcmVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHgoWZGVmZXJyZWRfdG9vbF9jYWxsX2lkcxgEIAMoCSJoChpTZXR0bGVBdXRob3JpemF0aW9uQ29tbWFuZBIYChBhdXRob3JpemF0aW9uX2lkGAEgASgJEjAKB291dGNvbWUYAiABKA4yHy50b29sbWFyay52MS5BdXRob3JpemF0aW9uU3RhdGUi5QEKElB1Ymxpc2hIb29rQ29tbWFuZBIoCgZvcmlnaW4YASABKAsyEy50b29sbWFyay52MS5PcmlnaW5IAIgBARIZCgx0b29sX2NhbGxfaWQYAiABKAlIAYgBARINCgVwaGFzZRgDIAEoCRIRCglob29rX25hbWUYBCABKAkSEQoJdG9vbF9uYW1lGAUgASgJEisKCGRlY2lzaW9uGAYgASgOMhkudG9vbG1hcmsudjEuSG9va0RlY2lzaW9uEgwKBHRleHQYByABKAlCCQoHX29yaWdpbkIPCg1fdG9vbF9jYWxsX2lkIrMBChRQdWJsaXNoUmV2aWV3Q29tbWFuZBIoCgZvcmlnaW4YASABKAsyEy50b29sbWFyay52MS5PcmlnaW5IAIgBARIUCgx0b29sX2NhbGxfaWQYAiABKAkSDQoFcGhhc2UYAyABKAkSIwoGcmV2aWV3GAQgASgLMhMudG9vbG1hcmsudjEuUmV2aWV3EgwKBHRleHQYBSABKAkSDgoGZGV0YWlsGAYgASgJQgkKB19vcmlnaW4iewoNRW5kUnVuQ29tbWFuZBIoCgdvdXRjb21lGAEgASgOMhcudG9vbG1hcmsudjEuUnVuT3V0Y29tZRIdChVub3RfcnVuX3Rvb2xfY2FsbF9pZHMYAiADKAkSIQoZaW50ZXJydXB0ZWRfdG9vbF9jYWxsX2lkcxgDIAMoCWIGcHJvdG8z", [file_google_protobuf_timestamp, file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_body, file_toolmark_v1_hook, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_review, file_toolmark_v1_run, file_toolmark_v1_tool_call]);
+  fileDesc("CiB0b29sbWFyay9lbmdpbmUvdjEvY29tbWFuZC5wcm90bxISdG9vbG1hcmsuZW5naW5lLnYxIrAHCgdDb21tYW5kEkIKDnJlY29yZF9tZXNzYWdlGAEgASgLMigudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZE1lc3NhZ2VDb21tYW5kSAASPAoLYWNjZXB0X3R1cm4YAiABKAsyJS50b29sbWFyay5lbmdpbmUudjEuQWNjZXB0VHVybkNvbW1hbmRIABJDCg9hbWVuZF90b29sX2NhbGwYAyABKAsyKC50b29sbWFyay5lbmdpbmUudjEuQW1lbmRUb29sQ2FsbENvbW1hbmRIABJDCg9zdGFydF90b29sX2NhbGwYBCABKAsyKC50b29sbWFyay5lbmdpbmUudjEuU3RhcnRUb29sQ2FsbENvbW1hbmRIABJACg1yZWNvcmRfcmVzdWx0GAUgASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZFJlc3VsdENvbW1hbmRIABJLChNyZWNvbmNpbGVfdG9vbF9jYWxsGAYgASgLMiwudG9vbG1hcmsuZW5naW5lLnYxLlJlY29uY2lsZVRvb2xDYWxsQ29tbWFuZEgAEjYKCG9wZW5fYXNrGAcgASgLMiIudG9vbG1hcmsuZW5naW5lLnYxLk9wZW5Bc2tDb21tYW5kSAASPgoMd2l0aGRyYXdfYXNrGAggASgLMiYudG9vbG1hcmsuZW5naW5lLnYxLldpdGhkcmF3QXNrQ29tbWFuZEgAEjoKCnNldHRsZV9hc2sYCSABKAsyJC50b29sbWFyay5lbmdpbmUudjEuU2V0dGxlQXNrQ29tbWFuZEgAEkEKDnBhcmtfdG9vbF9jYWxsGAogASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlBhcmtUb29sQ2FsbENvbW1hbmRIABJOChRzZXR0bGVfYXV0aG9yaXphdGlvbhgLIAEoCzIuLnRvb2xtYXJrLmVuZ2luZS52MS5TZXR0bGVBdXRob3JpemF0aW9uQ29tbWFuZEgAEj4KDHB1Ymxpc2hfaG9vaxgMIAEoCzImLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoSG9va0NvbW1hbmRIABJCCg5wdWJsaXNoX3JldmlldxgNIAEoCzIoLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoUmV2aWV3Q29tbWFuZEgAEjQKB2VuZF9ydW4YDiABKAsyIS50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuQ29tbWFuZEgAQgkKB2NvbW1hbmQiYgoUUmVjb3JkTWVzc2FnZUNvbW1hbmQSJgoEcm9sZRgBIAEoDjIYLnRvb2xtYXJrLnYxLk1lc3NhZ2VSb2xlEiIKB2NvbnRlbnQYAiABKAsyES50b29sbWFyay52MS5Cb2R5IpkBCg9Qcm92aWRlclBhaXJpbmcSHQoQcHJvdmlkZXJfY2FsbF9pZBgBIAEoCUgAiAEBEh0KEHByb3ZpZGVyX2l0ZW1faWQYAiABKAlIAYgBARITCgZvcGFxdWUYAyABKAxIAogBAUITChFfcHJvdmlkZXJfY2FsbF9pZEITChFfcHJvdmlkZXJfaXRlbV9pZEIJCgdfb3BhcXVlIo0BCgtOZXdUb29sQ2FsbBIRCgl0b29sX25hbWUYASABKAkSJAoJYXJndW1lbnRzGAIgASgLMhEudG9vbG1hcmsudjEuQm9keRI5CgdwYWlyaW5nGAMgASgLMiMudG9vbG1hcmsuZW5naW5lLnYxLlByb3ZpZGVyUGFpcmluZ0gAiAEBQgoKCF9wYWlyaW5nIoUBChFBY2NlcHRUdXJuQ29tbWFuZBIVCghwcm92aWRlchgBIAEoCUgAiAEBEhIKBW1vZGVsGAIgASgJSAGIAQESLgoFY2FsbHMYAyADKAsyHy50b29sbWFyay5lbmdpbmUudjEuTmV3VG9vbENhbGxCCwoJX3Byb3ZpZGVyQggKBl9tb2RlbCJSChRBbWVuZFRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSJAoJZWZmZWN0aXZlGAIgASgLMhEudG9vbG1hcmsudjEuQm9keSJGChRTdGFydFRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSGAoQYXJndW1lbnRzX3NoYTI1NhgCIAEoDCKsAQoTUmVjb3JkUmVzdWx0Q29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSOwoLcHJvdmlzaW9uYWwYAiABKAsyJC50b29sbWFyay5lbmdpbmUudjEuUHJvdmlzaW9uYWxEZWx0YUgAEjgKCWNhbm9uaWNhbBgDIAEoCzIjLnRvb2xtYXJrLmVuZ2luZS52MS5DYW5vbmljYWxSZXN1bHRIAEIICgZyZXN1bHQiNwoQUHJvdmlzaW9uYWxEZWx0YRIUCgxvZmZzZXRfYnl0ZXMYASABKAQSDQoFY2h1bmsYAiABKAwiqAEKD0Nhbm9uaWNhbFJlc3VsdBIiCgdjb250ZW50GAEgASgLMhEudG9vbG1hcmsudjEuQm9keRIQCghpc19lcnJvchgCIAEoCBInCgNlbmQYAyABKA4yGi50b29sbWFyay52MS5Ub29sQ2FsbFN0YXRlEh8KEmJsb2NrZWRfYnlfaG9va19pZBgEIAEoCUgAiAEBQhUKE19ibG9ja2VkX2J5X2hvb2tfaWQijwEKGFJlY29uY2lsZVRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSJwoDZW5kGAIgASgOMhoudG9vbG1hcmsudjEuVG9vbENhbGxTdGF0ZRIiCgdjb250ZW50GAMgASgLMhEudG9vbG1hcmsudjEuQm9keRIQCghpc19lcnJvchgEIAEoCCLQAgoOT3BlbkFza0NvbW1hbmQSFAoMdG9vbF9jYWxsX2lkGAEgASgJEiIKBGtpbmQYAiABKA4yFC50b29sbWFyay52MS5Bc2tLaW5kEi4KCnByb3ZlbmFuY2UYAyABKA4yGi50b29sbWFyay52MS5Bc2tQcm92ZW5hbmNlEhYKCXJldmlld19pZBgEIAEoCUgAiAEBEg8KB2Rpc3BsYXkYBSABKAkSDgoGcHJvbXB0GAYgASgJEi8KC2V4cGlyZV90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuChBhbGxvd2VkX3ZlcmRpY3RzGAggAygOMhQudG9vbG1hcmsudjEuVmVyZGljdBITCgtoZWxkX3NoYTI1NhgJIAEoDBIXCg9oZWxkX3NpemVfYnl0ZXMYCiABKARCDAoKX3Jldmlld19pZCI0ChJXaXRoZHJhd0Fza0NvbW1hbmQSDgoGYXNrX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSK/AQoQU2V0dGxlQXNrQ29tbWFuZBIOCgZhc2tfaWQYASABKAkSJgoEcGF0aBgCIAEoDjIYLnRvb2xtYXJrLnYxLlJlY2VpcHRQYXRoEhEKBHJ1bGUYAyABKAlIAIgBARIUCgdob29rX2lkGAQgASgJSAGIAQESJQoHdmVyZGljdBgFIAEoDjIULnRvb2xtYXJrLnYxLlZlcmRpY3QSDgoGcmVhc29uGAYgASgJQgcKBV9ydWxlQgoKCF9ob29rX2lkIpIBChNQYXJrVG9vbENhbGxDb21tYW5kEhQKDHRvb2xfY2FsbF9pZBgBIAEoCRIUCgxkaXNwbGF5X25hbWUYAiABKAkSLwoLZXhwaXJlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh4KFmRlZmVycmVkX3Rvb2xfY2FsbF9pZHMYBCADKAkiaAoaU2V0dGxlQXV0aG9yaXphdGlvbkNvbW1hbmQSGAoQYXV0aG9yaXphdGlvbl9pZBgBIAEoCRIwCgdvdXRjb21lGAIgASgOMh8udG9vbG1hcmsudjEuQXV0aG9yaXphdGlvblN0YXRlIuUBChJQdWJsaXNoSG9va0NvbW1hbmQSKAoGb3JpZ2luGAEgASgLMhMudG9vbG1hcmsudjEuT3JpZ2luSACIAQESGQoMdG9vbF9jYWxsX2lkGAIgASgJSAGIAQESDQoFcGhhc2UYAyABKAkSEQoJaG9va19uYW1lGAQgASgJEhEKCXRvb2xfbmFtZRgFIAEoCRIrCghkZWNpc2lvbhgGIAEoDjIZLnRvb2xtYXJrLnYxLkhvb2tEZWNpc2lvbhIMCgR0ZXh0GAcgASgJQgkKB19vcmlnaW5CDwoNX3Rvb2xfY2FsbF9pZCKzAQoUUHVibGlzaFJldmlld0NvbW1hbmQSKAoGb3JpZ2luGAEgASgLMhMudG9vbG1hcmsudjEuT3JpZ2luSACIAQESFAoMdG9vbF9jYWxsX2lkGAIgASgJEg0KBXBoYXNlGAMgASgJEiMKBnJldmlldxgEIAEoCzITLnRvb2xtYXJrLnYxLlJldmlldxIMCgR0ZXh0GAUgASgJEg4KBmRldGFpbBgGIAEoCUIJCgdfb3JpZ2luInsKDUVuZFJ1bkNvbW1hbmQSKAoHb3V0Y29tZRgBIAEoDjIXLnRvb2xtYXJrLnYxLlJ1bk91dGNvbWUSHQoVbm90X3J1bl90b29sX2NhbGxfaWRzGAIgAygJEiEKGWludGVycnVwdGVkX3Rvb2xfY2FsbF9pZHMYAyADKAliBnByb3RvMw", [file_google_protobuf_timestamp, file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_body, file_toolmark_v1_hook, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_review, file_toolmark_v1_run, file_toolmark_v1_tool_call]);
 
 /**
  * One mutating command of a run. Each has a unary method of its own and can be one of several in RunService.Apply.
@@ -540,49 +540,51 @@ export type OpenAskCommand = Message<"toolmark.engine.v1.OpenAskCommand"> & {
   provenance: AskProvenance;
 
   /**
-   * The review that led to the question. Absent if none did.
+   * The review that led to the question: of the same call, INBOUND for RESULT_RELEASE, another job for ACTION. Absent
+   * if none did.
    *
    * @generated from field: optional string review_id = 4;
    */
   reviewId?: string | undefined;
 
   /**
-   * Extra text for people; may be empty.
+   * Extra text for people, at most 16 KiB; may be empty.
    *
    * @generated from field: string display = 5;
    */
   display: string;
 
   /**
-   * The question in words; may be empty.
+   * The question in words, at most 16 KiB; may be empty.
    *
    * @generated from field: string prompt = 6;
    */
   prompt: string;
 
   /**
-   * When the service expires the ask. Absent: never.
+   * When the service expires the ask; later than now. Absent: never.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 7;
    */
   expireTime?: Timestamp | undefined;
 
   /**
-   * The verdicts that an answer may give. Empty: all that the kind has.
+   * The verdicts that an answer may give, DENY among them. Empty: DENY and ALLOW_ONCE, and for ACTION also
+   * ALLOW_ALWAYS, which RESULT_RELEASE does not have.
    *
    * @generated from field: repeated toolmark.v1.Verdict allowed_verdicts = 8;
    */
   allowedVerdicts: Verdict[];
 
   /**
-   * RESULT_RELEASE: SHA-256 of the held result, 32 bytes.
+   * RESULT_RELEASE: SHA-256 of the held result, 32 bytes. ACTION: empty.
    *
    * @generated from field: bytes held_sha256 = 9;
    */
   heldSha256: Uint8Array;
 
   /**
-   * RESULT_RELEASE: size of the held result.
+   * RESULT_RELEASE: size of the held result. ACTION: 0.
    *
    * @generated from field: uint64 held_size_bytes = 10;
    */
@@ -610,7 +612,7 @@ export type WithdrawAskCommand = Message<"toolmark.engine.v1.WithdrawAskCommand"
   askId: string;
 
   /**
-   * Why; may be empty.
+   * Why, at most 4096 bytes; may be empty.
    *
    * @generated from field: string reason = 2;
    */
@@ -645,25 +647,32 @@ export type SettleAskCommand = Message<"toolmark.engine.v1.SettleAskCommand"> & 
   path: ReceiptPath;
 
   /**
-   * The rule. Required with RULE, absent otherwise.
+   * The rule, 1 to 512 bytes. Required with RULE, absent otherwise.
    *
    * @generated from field: optional string rule = 3;
    */
   rule?: string | undefined;
 
   /**
-   * The hook record. Required with HOOK, absent otherwise.
+   * The hook record, which is about the ask's call. Required with HOOK, absent otherwise.
    *
    * @generated from field: optional string hook_id = 4;
    */
   hookId?: string | undefined;
 
   /**
-   * The verdict. Required.
+   * The verdict: DENY, ALLOW_ONCE or ALLOW_ALWAYS, if the ask allows it. Required.
    *
    * @generated from field: toolmark.v1.Verdict verdict = 5;
    */
   verdict: Verdict;
+
+  /**
+   * Why, at most 4096 bytes; may be empty.
+   *
+   * @generated from field: string reason = 6;
+   */
+  reason: string;
 };
 
 /**
@@ -687,21 +696,21 @@ export type ParkToolCallCommand = Message<"toolmark.engine.v1.ParkToolCallComman
   toolCallId: string;
 
   /**
-   * Name for people of what consent is needed for.
+   * Name for people of what consent is needed for, 1 to 512 bytes. Never a URL or a code.
    *
    * @generated from field: string display_name = 2;
    */
   displayName: string;
 
   /**
-   * When the external consent expires. Absent if it does not.
+   * When the service expires the authorization; later than now. Absent: never.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 3;
    */
   expireTime?: Timestamp | undefined;
 
   /**
-   * The later calls of the turn without a result, in order: exactly the unresolved suffix.
+   * The later calls of the turn that are ACCEPTED, in order: exactly all of them.
    *
    * @generated from field: repeated string deferred_tool_call_ids = 4;
    */
@@ -729,7 +738,7 @@ export type SettleAuthorizationCommand = Message<"toolmark.engine.v1.SettleAutho
   authorizationId: string;
 
   /**
-   * How it ended; not PENDING. Required.
+   * How it ended: GRANTED, DENIED, CANCELLED, EXPIRED, INTERRUPTED or FAILED. Required.
    *
    * @generated from field: toolmark.v1.AuthorizationState outcome = 2;
    */
@@ -834,7 +843,8 @@ export type PublishReviewCommand = Message<"toolmark.engine.v1.PublishReviewComm
   phase: string;
 
   /**
-   * The review. Its review_id is empty or the derived one.
+   * The review. Required. Its review_id is empty or the derived one. After an OPERATIONAL_FAILURE the assessment is
+   * UNRESOLVED. At most 32 concerns and 32 sources.
    *
    * @generated from field: toolmark.v1.Review review = 4;
    */
@@ -848,7 +858,8 @@ export type PublishReviewCommand = Message<"toolmark.engine.v1.PublishReviewComm
   text: string;
 
   /**
-   * Rationale for live display; bounded, never stored.
+   * Rationale for live display, for GetReviewDetail: never stored, and kept in memory only while there is space. Empty
+   * leaves what there is. More bytes than the server's inline limit are FIELD_INVALID.
    *
    * @generated from field: string detail = 6;
    */

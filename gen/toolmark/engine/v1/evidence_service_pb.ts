@@ -305,8 +305,9 @@ export const EvidenceService: GenService<{
     output: typeof PublishHookResponseSchema;
   },
   /**
-   * Publishes a review: the first of a call and job makes the record, later ones update it.
-   * Errors: TOOL_CALL_NOT_FOUND, CALL_INHERITED, ORIGIN_MISMATCH, REVIEW_ID_MISMATCH, UNIMPLEMENTED.
+   * Publishes a review: the first of a call and job makes the record, later ones update it and keep its id. It changes
+   * no call; every emission stays in the log.
+   * Errors: TOOL_CALL_NOT_FOUND, CALL_INHERITED, ORIGIN_MISMATCH, REVIEW_ID_MISMATCH.
    *
    * @generated from rpc toolmark.engine.v1.EvidenceService.PublishReview
    */

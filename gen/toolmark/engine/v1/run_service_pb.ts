@@ -409,9 +409,11 @@ export const RunService: GenService<{
     output: typeof BeginRunResponseSchema;
   },
   /**
-   * Ends the active run. Unless it is parked, every unfinished call ends with a synthetic result: with start gate
-   * REQUIRED the unstarted are CANCELLED and the started OUTCOME_UNKNOWN unless listed as interrupted; with OFF all are
-   * OUTCOME_UNKNOWN unless listed. A call that was accepted under OFF is not taken for unstarted by a later run.
+   * Ends the active run. Unless it is parked, open asks are withdrawn, authorizations closed, unspent allows made void,
+   * and every unfinished call ends with a synthetic result: with start gate REQUIRED the unstarted are CANCELLED and
+   * the started OUTCOME_UNKNOWN unless listed as interrupted; with OFF all are OUTCOME_UNKNOWN unless listed. A call
+   * whose result is held ends WITHHELD whatever is listed. A call that was accepted under OFF is not taken for
+   * unstarted by a later run.
    * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_ENDED, RUN_END_CONTRADICTS_START.
    *
    * @generated from rpc toolmark.engine.v1.RunService.EndRun

@@ -2,12 +2,18 @@
 // @generated from file toolmark/storage/v1/storage.proto (package toolmark.storage.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Ask, AskKind } from "../../v1/ask_pb.js";
+import { file_toolmark_v1_ask } from "../../v1/ask_pb.js";
+import type { Authorization } from "../../v1/authorization_pb.js";
+import { file_toolmark_v1_authorization } from "../../v1/authorization_pb.js";
 import type { EventRecord } from "../../v1/event_pb.js";
 import { file_toolmark_v1_event } from "../../v1/event_pb.js";
 import type { Actor } from "../../v1/origin_pb.js";
 import { file_toolmark_v1_origin } from "../../v1/origin_pb.js";
+import type { Receipt } from "../../v1/receipt_pb.js";
+import { file_toolmark_v1_receipt } from "../../v1/receipt_pb.js";
 import type { Run } from "../../v1/run_pb.js";
 import { file_toolmark_v1_run } from "../../v1/run_pb.js";
 import type { Session } from "../../v1/session_pb.js";
@@ -20,7 +26,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/storage/v1/storage.proto.
  */
 export const file_toolmark_storage_v1_storage: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQivAEKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGwSGAoQc2Vzc2lvbl9zZXF1ZW5jZRgEIAEoBEINCgtfYWN0aXZlX3J1biJGCghPcGVuQ2FsbBIoCgl0b29sX2NhbGwYASABKAsyFS50b29sbWFyay52MS5Ub29sQ2FsbBIQCghzZXF1ZW5jZRgCIAEoBCJHCg5SZXF1ZXN0T3V0Y29tZRI1Cghjb21tYW5kcxgBIAMoCzIjLnRvb2xtYXJrLnN0b3JhZ2UudjEuQ29tbWFuZE91dGNvbWUiIwoOQ29tbWFuZE91dGNvbWUSEQoJc2VxdWVuY2VzGAEgAygEIjAKCVBhZ2VUb2tlbhIUCgxxdWVyeV9kaWdlc3QYASABKAwSDQoFYWZ0ZXIYAiABKARiBnByb3RvMw", [file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
+  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQinQIKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGwSGAoQc2Vzc2lvbl9zZXF1ZW5jZRgEIAEoBBIjCglvcGVuX2Fza3MYBSADKAsyEC50b29sbWFyay52MS5Bc2sSOgoWcGVuZGluZ19hdXRob3JpemF0aW9ucxgGIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb25CDQoLX2FjdGl2ZV9ydW4ijgIKCE9wZW5DYWxsEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsEhAKCHNlcXVlbmNlGAIgASgEEjkKDnVuc3BlbnRfYWxsb3dzGAMgAygLMiEudG9vbG1hcmsuc3RvcmFnZS52MS5VbnNwZW50QWxsb3cSEwoLbmVlZHNfYWxsb3cYBCABKAgSNAoLaGVsZF9yZXN1bHQYBSABKA4yHy50b29sbWFyay5zdG9yYWdlLnYxLkhlbGRSZXN1bHQSLQoOc3VwZXJzZWRlZF9hc2sYBiABKAsyEC50b29sbWFyay52MS5Bc2tIAIgBAUIRCg9fc3VwZXJzZWRlZF9hc2siWQoMVW5zcGVudEFsbG93EiUKB3JlY2VpcHQYASABKAsyFC50b29sbWFyay52MS5SZWNlaXB0EiIKBGtpbmQYAiABKA4yFC50b29sbWFyay52MS5Bc2tLaW5kIkcKDlJlcXVlc3RPdXRjb21lEjUKCGNvbW1hbmRzGAEgAygLMiMudG9vbG1hcmsuc3RvcmFnZS52MS5Db21tYW5kT3V0Y29tZSIjCg5Db21tYW5kT3V0Y29tZRIRCglzZXF1ZW5jZXMYASADKAQiMAoJUGFnZVRva2VuEhQKDHF1ZXJ5X2RpZ2VzdBgBIAEoDBINCgVhZnRlchgCIAEoBCJbCglBc2tDdXJzb3ISEgoKZ2VuZXJhdGlvbhgBIAEoBBIUCgxzY29wZV9kaWdlc3QYAiABKAwSEAoIcG9zaXRpb24YAyABKAQSEgoKb3Blbl91bnRpbBgEIAEoBCpyCgpIZWxkUmVzdWx0EhsKF0hFTERfUkVTVUxUX1VOU1BFQ0lGSUVEEAASFQoRSEVMRF9SRVNVTFRfQVNLRUQQARIWChJIRUxEX1JFU1VMVF9CQVJSRUQQAhIYChRIRUxEX1JFU1VMVF9SRUxFQVNFRBADYgZwcm90bzM", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
 
 /**
  * The payload bytes of a stored event. What is not in here (session, sequence, position, revision, kind, time) is in
@@ -84,6 +90,20 @@ export type SessionState = Message<"toolmark.storage.v1.SessionState"> & {
    * @generated from field: uint64 session_sequence = 4;
    */
   sessionSequence: bigint;
+
+  /**
+   * Open asks, in the order of opening.
+   *
+   * @generated from field: repeated toolmark.v1.Ask open_asks = 5;
+   */
+  openAsks: Ask[];
+
+  /**
+   * Pending authorizations, in the order of parking.
+   *
+   * @generated from field: repeated toolmark.v1.Authorization pending_authorizations = 6;
+   */
+  pendingAuthorizations: Authorization[];
 };
 
 /**
@@ -112,6 +132,34 @@ export type OpenCall = Message<"toolmark.storage.v1.OpenCall"> & {
    * @generated from field: uint64 sequence = 2;
    */
   sequence: bigint;
+
+  /**
+   * Allows that can still be used, oldest first.
+   *
+   * @generated from field: repeated toolmark.storage.v1.UnspentAllow unspent_allows = 3;
+   */
+  unspentAllows: UnspentAllow[];
+
+  /**
+   * Whether the arguments changed after the call was asked about, and no newer ask has allowed it.
+   *
+   * @generated from field: bool needs_allow = 4;
+   */
+  needsAllow: boolean;
+
+  /**
+   * Where a held result stands.
+   *
+   * @generated from field: toolmark.storage.v1.HeldResult held_result = 5;
+   */
+  heldResult: HeldResult;
+
+  /**
+   * The ask that amended arguments superseded, until a newer one of the call opens. Absent if there is none.
+   *
+   * @generated from field: optional toolmark.v1.Ask superseded_ask = 6;
+   */
+  supersededAsk?: Ask | undefined;
 };
 
 /**
@@ -120,6 +168,34 @@ export type OpenCall = Message<"toolmark.storage.v1.OpenCall"> & {
  */
 export const OpenCallSchema: GenMessage<OpenCall> = /*@__PURE__*/
   messageDesc(file_toolmark_storage_v1_storage, 2);
+
+/**
+ * An allow that can still be used.
+ *
+ * @generated from message toolmark.storage.v1.UnspentAllow
+ */
+export type UnspentAllow = Message<"toolmark.storage.v1.UnspentAllow"> & {
+  /**
+   * Its receipt.
+   *
+   * @generated from field: toolmark.v1.Receipt receipt = 1;
+   */
+  receipt?: Receipt | undefined;
+
+  /**
+   * What was asked.
+   *
+   * @generated from field: toolmark.v1.AskKind kind = 2;
+   */
+  kind: AskKind;
+};
+
+/**
+ * Describes the message toolmark.storage.v1.UnspentAllow.
+ * Use `create(UnspentAllowSchema)` to create a new message.
+ */
+export const UnspentAllowSchema: GenMessage<UnspentAllow> = /*@__PURE__*/
+  messageDesc(file_toolmark_storage_v1_storage, 3);
 
 /**
  * What a remembered request led to, as references: never bodies.
@@ -140,7 +216,7 @@ export type RequestOutcome = Message<"toolmark.storage.v1.RequestOutcome"> & {
  * Use `create(RequestOutcomeSchema)` to create a new message.
  */
 export const RequestOutcomeSchema: GenMessage<RequestOutcome> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 3);
+  messageDesc(file_toolmark_storage_v1_storage, 4);
 
 /**
  * The events that a command's reply is rebuilt from.
@@ -161,7 +237,7 @@ export type CommandOutcome = Message<"toolmark.storage.v1.CommandOutcome"> & {
  * Use `create(CommandOutcomeSchema)` to create a new message.
  */
 export const CommandOutcomeSchema: GenMessage<CommandOutcome> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 4);
+  messageDesc(file_toolmark_storage_v1_storage, 5);
 
 /**
  * What a page token stands for. It carries no authority.
@@ -189,5 +265,88 @@ export type PageToken = Message<"toolmark.storage.v1.PageToken"> & {
  * Use `create(PageTokenSchema)` to create a new message.
  */
 export const PageTokenSchema: GenMessage<PageToken> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 5);
+  messageDesc(file_toolmark_storage_v1_storage, 6);
+
+/**
+ * What a cursor of WatchAsks stands for. It carries no authority.
+ *
+ * @generated from message toolmark.storage.v1.AskCursor
+ */
+export type AskCursor = Message<"toolmark.storage.v1.AskCursor"> & {
+  /**
+   * Generation of the log that it was given for.
+   *
+   * @generated from field: uint64 generation = 1;
+   */
+  generation: bigint;
+
+  /**
+   * Digest of the scope of the watch, 8 bytes.
+   *
+   * @generated from field: bytes scope_digest = 2;
+   */
+  scopeDigest: Uint8Array;
+
+  /**
+   * Every change up to this position was given, except those below.
+   *
+   * @generated from field: uint64 position = 3;
+   */
+  position: bigint;
+
+  /**
+   * While the asks that were open at the start are still being given: the position at the start. 0 afterwards.
+   *
+   * @generated from field: uint64 open_until = 4;
+   */
+  openUntil: bigint;
+};
+
+/**
+ * Describes the message toolmark.storage.v1.AskCursor.
+ * Use `create(AskCursorSchema)` to create a new message.
+ */
+export const AskCursorSchema: GenMessage<AskCursor> = /*@__PURE__*/
+  messageDesc(file_toolmark_storage_v1_storage, 7);
+
+/**
+ * Where a result stands whose release was asked for.
+ *
+ * @generated from enum toolmark.storage.v1.HeldResult
+ */
+export enum HeldResult {
+  /**
+   * Nobody asked.
+   *
+   * @generated from enum value: HELD_RESULT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The ask is open.
+   *
+   * @generated from enum value: HELD_RESULT_ASKED = 1;
+   */
+  ASKED = 1,
+
+  /**
+   * The last ask ended without an allow.
+   *
+   * @generated from enum value: HELD_RESULT_BARRED = 2;
+   */
+  BARRED = 2,
+
+  /**
+   * The last ask was allowed.
+   *
+   * @generated from enum value: HELD_RESULT_RELEASED = 3;
+   */
+  RELEASED = 3,
+}
+
+/**
+ * Describes the enum toolmark.storage.v1.HeldResult.
+ */
+export const HeldResultSchema: GenEnum<HeldResult> = /*@__PURE__*/
+  enumDesc(file_toolmark_storage_v1_storage, 0);
 

@@ -1,0 +1,3 @@
+-- loses data
+DROP TABLE deadlines;
+DROP TABLE asks;

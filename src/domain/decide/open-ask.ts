@@ -1,0 +1,170 @@
+import { create } from "@bufbuild/protobuf";
+import type { OpenAskCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import { AskKind, AskSchema, AskState, type Ask } from "../../../gen/toolmark/v1/ask_pb.js";
+import { BodySchema, type Body } from "../../../gen/toolmark/v1/body_pb.js";
+import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
+import { Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
+import { ReviewJob } from "../../../gen/toolmark/v1/review_pb.js";
+import { StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
+import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
+import { EventKind } from "../event-kind.js";
+import { isRefusal, refuse, type Refusal } from "../refusal.js";
+import type { OpenCall, SessionState } from "../session-state.js";
+import { voidAllows } from "./allows.js";
+import type { Decided, Draft, Facts } from "./draft.js";
+import { openAskOf } from "./find-ask.js";
+import {
+  findOwnCall,
+  findUnstartedCall,
+  hasEnded,
+  hasRun,
+  refuseEnded,
+  refuseForCall,
+  refuseWaiting,
+} from "./find-call.js";
+import { findHookOfCall, refuseHook } from "./find-hook.js";
+import { refusePast } from "./refuse-past.js";
+
+const VERDICTS: Record<AskKind, readonly Verdict[]> = {
+  [AskKind.UNSPECIFIED]: [],
+  [AskKind.ACTION]: [Verdict.DENY, Verdict.ALLOW_ONCE, Verdict.ALLOW_ALWAYS],
+  [AskKind.RESULT_RELEASE]: [Verdict.DENY, Verdict.ALLOW_ONCE],
+};
+
+/** Opens an ask. What it presents is the service's own record, not the caller's word. */
+export function openAsk(
+  draft: Draft,
+  state: SessionState,
+  run: Run,
+  command: OpenAskCommand,
+): Decided {
+  const open = findAskable(state, draft.facts, run, command);
+  if (isRefusal(open)) return open;
+  const earlier = openAskOf(state, command.toolCallId, command.kind);
+  const refused =
+    refuseReview(draft.facts, command) ??
+    refusePast(draft.facts, command.expireTime) ??
+    refuseTooMany(state, earlier, draft.facts.limits.openAsksPerSession);
+  if (refused !== undefined) return refused;
+
+  const askId = draft.facts.mintId("ask");
+  replaceEarlier(draft, open, command.kind, { earlier, askId });
+  const ask = askOf(draft, open.call, command, { askId, runId: run.runId });
+  const opened = draft.revise(EventKind.askOpened, (revision) => {
+    ask.revision = revision;
+    return { case: "ask", value: ask };
+  });
+  if (command.kind === AskKind.ACTION && open.call.state !== ToolCallState.AWAITING_ANSWER) {
+    draft.revise(EventKind.toolCallWaiting, (revision) => ({
+      case: "toolCall",
+      value: { ...open.call, revision, state: ToolCallState.AWAITING_ANSWER },
+    }));
+  }
+  return draft.decision([opened]);
+}
+
+/** The call, if this kind of question can be asked about it now. */
+function findAskable(
+  state: SessionState,
+  facts: Facts,
+  run: Run,
+  { kind, toolCallId }: OpenAskCommand,
+): OpenCall | Refusal {
+  if (kind === AskKind.ACTION) {
+    const open = findUnstartedCall(state, facts, toolCallId);
+    if (isRefusal(open)) return open;
+    const waits = open.call.state === ToolCallState.AWAITING_AUTHORIZATION;
+    return waits ? refuseWaiting(state, open.call) : open;
+  }
+  const found = findOwnCall(state, facts, toolCallId);
+  if (isRefusal(found)) return found;
+  const { call } = found;
+  if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
+  if (hasRun(found.open)) return found.open;
+  if (run.startGate === StartGate.REQUIRED) {
+    const message = "the call has not started, so there is no result to release";
+    return refuseForCall(ErrorReason.TOOL_CALL_NOT_STARTED, message, call);
+  }
+  return call.state === ToolCallState.ACCEPTED ? found.open : refuseWaiting(state, call);
+}
+
+function refuseReview(facts: Facts, command: OpenAskCommand): Refusal | undefined {
+  const { reviewId, toolCallId, kind } = command;
+  if (reviewId === undefined) return undefined;
+  const field = "command.review_id";
+  const hook = findHookOfCall(facts, toolCallId, reviewId, field);
+  if (isRefusal(hook)) return hook;
+  if (hook.review === undefined) return refuseHook(field, "is no review");
+  const isInbound = hook.review.job === ReviewJob.INBOUND;
+  return isInbound === (kind === AskKind.RESULT_RELEASE)
+    ? undefined
+    : refuseHook(field, "is of a job that does not lead to this kind of ask");
+}
+
+function refuseTooMany(
+  { openAsks }: SessionState,
+  earlier: Ask | undefined,
+  limit: number,
+): Refusal | undefined {
+  if (earlier !== undefined || openAsks.size < limit) return undefined;
+  return refuse(ErrorReason.QUOTA_EXCEEDED, `the session would have more than ${limit} open asks`, {
+    field: "command",
+    limit: String(limit),
+  });
+}
+
+/** The new ask takes the place of the open one, or of the one that amended arguments have superseded. */
+function replaceEarlier(
+  draft: Draft,
+  { supersededAsk, unspentAllows }: OpenCall,
+  kind: AskKind,
+  { earlier, askId }: { readonly earlier: Ask | undefined; readonly askId: string },
+): void {
+  const replaced = earlier ?? (kind === AskKind.ACTION ? supersededAsk : undefined);
+  if (replaced !== undefined) {
+    draft.revise(EventKind.askSuperseded, (revision) => ({
+      case: "ask",
+      value: { ...replaced, revision, state: AskState.SUPERSEDED, supersededByAskId: askId },
+    }));
+  }
+  // Several allows to start can hold side by side; of a result only the last question counts.
+  if (kind === AskKind.RESULT_RELEASE) {
+    voidAllows(
+      draft,
+      unspentAllows.filter((allow) => allow.kind === kind),
+    );
+  }
+}
+
+function askOf(
+  draft: Draft,
+  call: ToolCall,
+  command: OpenAskCommand,
+  identity: Pick<Ask, "askId" | "runId">,
+): Ask {
+  const { kind, provenance, reviewId, display, prompt, expireTime, allowedVerdicts } = command;
+  return create(AskSchema, {
+    ...identity,
+    origin: { sessionId: draft.sessionId },
+    toolCallId: call.toolCallId,
+    ...(reviewId === undefined ? {} : { reviewId }),
+    kind,
+    provenance,
+    presented: presentedBy(call, command),
+    display,
+    prompt,
+    allowedVerdicts: allowedVerdicts.length > 0 ? allowedVerdicts : [...VERDICTS[kind]],
+    state: AskState.OPEN,
+    ...(expireTime === undefined ? {} : { expireTime }),
+    createTime: draft.facts.now,
+    toolName: call.toolName,
+  });
+}
+
+function presentedBy(call: ToolCall, command: OpenAskCommand): Body {
+  if (command.kind === AskKind.ACTION && call.effective !== undefined) return call.effective;
+  return create(BodySchema, {
+    sha256: command.heldSha256,
+    sizeBytes: command.heldSizeBytes,
+  });
+}

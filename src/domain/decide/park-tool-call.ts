@@ -1,0 +1,84 @@
+import { create } from "@bufbuild/protobuf";
+import type { ParkToolCallCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import {
+  AuthorizationSchema,
+  AuthorizationState,
+} from "../../../gen/toolmark/v1/authorization_pb.js";
+import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
+import type { Run } from "../../../gen/toolmark/v1/run_pb.js";
+import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
+import { EventKind } from "../event-kind.js";
+import { isRefusal, refuse, type Refusal } from "../refusal.js";
+import type { SessionState } from "../session-state.js";
+import type { Decided, Draft, ReplyRecord } from "./draft.js";
+import { findUnstartedCall, hasRun, isWaiting, refuseWaiting } from "./find-call.js";
+import { refusePast } from "./refuse-past.js";
+
+export function parkToolCall(
+  draft: Draft,
+  state: SessionState,
+  run: Run,
+  command: ParkToolCallCommand,
+): Decided {
+  const open = findUnstartedCall(state, draft.facts, command.toolCallId);
+  if (isRefusal(open)) return open;
+  const { call } = open;
+  if (isWaiting(call)) return refuseWaiting(state, call);
+  const deferred = deferrableCalls(state, call);
+  const refused =
+    refuseOtherSuffix(deferred, command.deferredToolCallIds) ??
+    refusePast(draft.facts, command.expireTime);
+  if (refused !== undefined) return refused;
+  const authorization = requestAuthorization(draft, run, command);
+  const calls = [call, ...deferred].map((waiting) => parkCall(draft, waiting));
+  return draft.decision([authorization, ...calls]);
+}
+
+/** The later calls of the turn that could go on now and so would overtake the parked one. */
+function deferrableCalls({ openCalls }: SessionState, { turnId, index }: ToolCall): ToolCall[] {
+  return [...openCalls.values()]
+    .filter((open) => !hasRun(open))
+    .map(({ call }) => call)
+    .filter((call) => call.turnId === turnId && call.index > index)
+    .filter((call) => call.state === ToolCallState.ACCEPTED)
+    .sort((left, right) => left.index - right.index);
+}
+
+function refuseOtherSuffix(
+  deferred: readonly ToolCall[],
+  named: readonly string[],
+): Refusal | undefined {
+  const isSame =
+    deferred.length === named.length &&
+    deferred.every(({ toolCallId }, place) => toolCallId === named[place]);
+  if (isSame) return undefined;
+  const field = "command.deferred_tool_call_ids";
+  const message = `${field} are not exactly the later calls of the turn that could go on now`;
+  return refuse(ErrorReason.REFERENCE_MISMATCH, message, { field });
+}
+
+function requestAuthorization(draft: Draft, run: Run, command: ParkToolCallCommand): ReplyRecord {
+  const { toolCallId, displayName, expireTime, deferredToolCallIds } = command;
+  const authorization = create(AuthorizationSchema, {
+    authorizationId: draft.facts.mintId("authorization"),
+    origin: { sessionId: draft.sessionId },
+    runId: run.runId,
+    toolCallId,
+    displayName,
+    ...(expireTime === undefined ? {} : { expireTime }),
+    state: AuthorizationState.PENDING,
+    createTime: draft.facts.now,
+    deferredToolCallIds,
+  });
+  return draft.revise(EventKind.authorizationRequested, (revision) => {
+    authorization.revision = revision;
+    return { case: "authorization", value: authorization };
+  });
+}
+
+function parkCall(draft: Draft, call: ToolCall): ReplyRecord {
+  return draft.revise(EventKind.toolCallWaiting, (revision) => ({
+    case: "toolCall",
+    value: { ...call, revision, state: ToolCallState.AWAITING_AUTHORIZATION },
+  }));
+}

@@ -1,0 +1,188 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  WatchAsksResponseSchema,
+  type WatchAsksRequest,
+  type WatchAsksResponse,
+} from "../../gen/toolmark/v1/approval_service_pb.js";
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
+import type { AskReader, Viewer } from "../ledger/ask-reader.js";
+import { Bell, type CommitFeed } from "../ledger/commit-feed.js";
+import type { AskScope, IndexedAsk, Store } from "../ledger/store-port.js";
+import { decodeAskCursor, encodeAskCursor, scopeDigest, type AskPlace } from "./ask-cursor.js";
+
+export interface AskWatchOptions {
+  readonly asks: AskReader;
+  readonly store: Pick<Store, "storeId" | "generation" | "lastPosition">;
+  readonly commits: CommitFeed;
+  /** Milliseconds of a clock that never jumps. */
+  readonly monotonicMs: () => number;
+  /** An event-less message is sent whenever nothing else was for so long. */
+  readonly heartbeatMs: number;
+}
+
+export type AskWatchRequest = Pick<WatchAsksRequest, "sessionId" | "includeDescendants" | "cursor">;
+
+/** What ends a wait before its time. */
+export interface WaitEnds {
+  /** The caller no longer waits. */
+  readonly signal: AbortSignal;
+  /** The server shuts down. */
+  readonly draining: AbortSignal;
+}
+
+type Message = WatchAsksResponse | Refusal;
+
+/** What one watch is about. */
+interface Watching {
+  readonly viewer: Viewer;
+  readonly scope: AskScope;
+  readonly digest: Uint8Array;
+  readonly bell: Bell;
+  readonly ends: WaitEnds;
+}
+
+/** Rows of one read, which a watcher keeps while it takes them up. */
+const PAGE_ASKS = 32;
+
+/**
+ * Streams asks from committed rows: those that are open, then each that opens or settles. A slow watcher costs one page
+ * of rows and delays nobody.
+ */
+export class AskWatch {
+  readonly #options: AskWatchOptions;
+
+  constructor(options: AskWatchOptions) {
+    this.#options = options;
+  }
+
+  /** Ends without a word when the signal aborts, and with a refusal as its last item otherwise. */
+  async *watch(
+    viewer: Viewer,
+    request: AskWatchRequest,
+    ends: WaitEnds,
+  ): AsyncGenerator<Message, void> {
+    const { asks, store, commits } = this.#options;
+    const scope = await asks.scopeOf(viewer.caller, request.sessionId);
+    if (isRefusal(scope)) {
+      yield scope;
+      return;
+    }
+    const bell = new Bell();
+    const digest = scopeDigest(store.storeId, scope, request.includeDescendants);
+    // Before the first read: no commit falls between a read and the wait after it.
+    const unsubscribe = commits.onAsksChanged(scope, () => {
+      bell.ring();
+    });
+    try {
+      for await (const message of this.#messages({ viewer, scope, digest, bell, ends }, request)) {
+        yield message;
+        if (isRefusal(message)) return;
+        if (ends.draining.aborted || ends.signal.aborted) break;
+      }
+      if (!ends.signal.aborted) yield refuse(ErrorReason.DRAINING, "the server is shutting down");
+    } finally {
+      unsubscribe();
+    }
+  }
+
+  async *#messages(watching: Watching, request: AskWatchRequest): AsyncGenerator<Message, void> {
+    const start = await this.#start(watching, request.cursor);
+    if (isRefusal(start)) {
+      yield start;
+      return;
+    }
+    let { position } = start;
+    if (start.openUntil !== undefined) {
+      yield* this.#openAsks(watching, position, start.openUntil);
+      position = start.openUntil;
+      yield this.#cursorAt(watching, position);
+    }
+    position = yield* this.#changes(watching, position);
+    // A watch that goes on after its listing has no other sign that it has caught up.
+    if (start.openUntil === undefined) yield this.#cursorAt(watching, position);
+    yield* this.#follow(watching, position);
+  }
+
+  async #start({ digest }: Watching, cursor: string): Promise<AskPlace | Refusal> {
+    const { store } = this.#options;
+    const lastPosition = await store.lastPosition();
+    if (cursor === "") return { position: 0n, openUntil: lastPosition };
+    return decodeAskCursor(cursor, digest, { generation: store.generation, lastPosition });
+  }
+
+  /** What was open at a position, and still is. What changed after it comes with the changes. */
+  async *#openAsks(
+    watching: Watching,
+    after: bigint,
+    openUntil: bigint,
+  ): AsyncGenerator<Message, void> {
+    const { scope } = watching;
+    const limit = PAGE_ASKS;
+    let position = after;
+    let rows: readonly IndexedAsk[];
+    do {
+      const range = { scope, afterPosition: position, limit };
+      rows = await this.#options.asks.openAsks(range, openUntil);
+      for (const row of rows) {
+        position = row.position;
+        if (row.lastPosition > openUntil) continue;
+        yield await this.#shown(watching, row, { position, openUntil });
+      }
+    } while (rows.length === limit);
+  }
+
+  /** Every change after a position, until there is none left: the position reached. */
+  async *#changes(watching: Watching, after: bigint): AsyncGenerator<Message, bigint> {
+    const { scope } = watching;
+    let position = after;
+    let rows: readonly IndexedAsk[];
+    do {
+      const range = { scope, afterPosition: position, limit: PAGE_ASKS };
+      rows = await this.#options.asks.askChanges(range);
+      for (const row of rows) {
+        position = row.lastPosition;
+        yield await this.#shown(watching, row, { position, openUntil: undefined });
+      }
+    } while (rows.length > 0);
+    return position;
+  }
+
+  async *#follow(watching: Watching, after: bigint): AsyncGenerator<Message, void> {
+    const { monotonicMs, heartbeatMs } = this.#options;
+    const { bell, ends } = watching;
+    let position = after;
+    let quietSinceMs = monotonicMs();
+    for (;;) {
+      const leftMs = quietSinceMs + heartbeatMs - monotonicMs();
+      const rang = await bell.rung(leftMs, ends.signal, ends.draining);
+      if (ends.signal.aborted || ends.draining.aborted) return;
+      const before = position;
+      if (rang) position = yield* this.#changes(watching, position);
+      // Commits of other sessions ring as well, so that a ring by itself is no sign of life.
+      const isQuiet = position === before && monotonicMs() >= quietSinceMs + heartbeatMs;
+      if (isQuiet) yield this.#cursorAt(watching, position);
+      if (isQuiet || position !== before) quietSinceMs = monotonicMs();
+    }
+  }
+
+  async #shown(
+    { viewer, scope, digest }: Watching,
+    row: IndexedAsk,
+    place: AskPlace,
+  ): Promise<Message> {
+    const ask = await this.#options.asks.show(viewer, scope, row);
+    if (isRefusal(ask)) return ask;
+    const cursor = this.#cursorOf(digest, place);
+    return create(WatchAsksResponseSchema, { cursor, ask });
+  }
+
+  #cursorAt({ digest }: Watching, position: bigint): Message {
+    const cursor = this.#cursorOf(digest, { position, openUntil: undefined });
+    return create(WatchAsksResponseSchema, { cursor });
+  }
+
+  #cursorOf(digest: Uint8Array, place: AskPlace): string {
+    return encodeAskCursor(place, digest, this.#options.store.generation);
+  }
+}
