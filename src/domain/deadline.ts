@@ -18,3 +18,21 @@ export function waitsUntilMs(record: Ask | Authorization): number | undefined {
       : record.state === AuthorizationState.PENDING;
   return waits && record.expireTime !== undefined ? deadlineMsOf(record.expireTime) : undefined;
 }
+
+type Waiting = ReadonlyMap<string, Ask | Authorization>;
+
+/** Maps of what waits are replaced when they change, so what was found of one stays true. */
+const earliest = new WeakMap<Waiting, number>();
+
+/** The first deadline of records that wait, in milliseconds since the epoch; Infinity if none has one. */
+export function earliestDeadlineMs(waiting: Waiting): number {
+  if (waiting.size === 0) return Infinity;
+  const known = earliest.get(waiting);
+  if (known !== undefined) return known;
+  let foundMs = Infinity;
+  for (const record of waiting.values()) {
+    foundMs = Math.min(foundMs, waitsUntilMs(record) ?? Infinity);
+  }
+  earliest.set(waiting, foundMs);
+  return foundMs;
+}

@@ -19,14 +19,14 @@ export function evolveAsk({ asks, calls }: OpenRecords, ask: Ask): void {
   asks.delete(ask.askId);
   const isAmended = ask.state === AskState.SUPERSEDED && ask.supersededByAskId === undefined;
   if (isAmended && open !== undefined) {
-    calls.set(ask.toolCallId, { ...open, needsAllow: true, supersededAsk: ask });
+    calls.set(ask.toolCallId, { ...open, needsAllow: true, supersededAskId: ask.askId });
   }
 }
 
 function afterOpening(open: OpenCall, { kind }: Ask): OpenCall {
   return kind === AskKind.RESULT_RELEASE
     ? { ...open, heldResult: HeldResult.ASKED }
-    : { ...open, supersededAsk: undefined };
+    : { ...open, supersededAskId: undefined };
 }
 
 /** Folds an update of a receipt. Its first event comes before the event that settles its ask. */

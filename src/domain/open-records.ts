@@ -14,10 +14,10 @@ export interface OpenRecords {
 /** What is known of the asks of a call that nobody asked about. */
 export const NOTHING_ASKED: Pick<
   OpenCall,
-  "unspentAllows" | "needsAllow" | "heldResult" | "supersededAsk"
+  "unspentAllows" | "needsAllow" | "heldResult" | "supersededAskId"
 > = {
   unspentAllows: [],
   needsAllow: false,
   heldResult: HeldResult.UNSPECIFIED,
-  supersededAsk: undefined,
+  supersededAskId: undefined,
 };

@@ -34,7 +34,7 @@ export interface OpenCall {
   /** Where a result stands whose release was asked for. */
   readonly heldResult: HeldResult;
   /** The ask that amended arguments superseded, until a newer one of the call opens. */
-  readonly supersededAsk: Ask | undefined;
+  readonly supersededAskId: string | undefined;
 }
 
 /** What deciding the next command of a session needs: counters and what is open. */
@@ -63,7 +63,7 @@ export interface DraftEvent {
 }
 
 function storedCall(open: OpenCall): Omit<StoredOpenCall, "$typeName"> {
-  const { call, sequence, unspentAllows, needsAllow, heldResult, supersededAsk } = open;
+  const { call, sequence, unspentAllows, needsAllow, heldResult, supersededAskId } = open;
   return {
     toolCall: call,
     sequence,
@@ -73,7 +73,7 @@ function storedCall(open: OpenCall): Omit<StoredOpenCall, "$typeName"> {
     })),
     needsAllow,
     heldResult,
-    ...(supersededAsk === undefined ? {} : { supersededAsk }),
+    ...(supersededAskId === undefined ? {} : { supersededAskId }),
   };
 }
 

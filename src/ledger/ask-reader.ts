@@ -8,6 +8,7 @@ import {
 import { AskSchema, AskState, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import type { Receipt } from "../../gen/toolmark/v1/receipt_pb.js";
+import { deadlineMsOf } from "../domain/deadline.js";
 import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller, type SessionOwnership } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
@@ -16,7 +17,8 @@ import { BodyReader } from "./body-reader.js";
 import { openPayload } from "./event-codec.js";
 import { PageBuilder, type Page } from "./page.js";
 import { pageTokenOf, placeOf } from "./page-token.js";
-import { findRecord, findVisible, visibleToSubject, type PageRequest } from "./reader.js";
+import { findVisible, visibleToSubject, type PageRequest } from "./reader.js";
+import { findRecord } from "./stored-record.js";
 import type { AskQuery, AskScope, IndexedAsk, SessionRef, Store } from "./store-port.js";
 
 /** A caller who reads asks, and as what they may answer. */
@@ -166,7 +168,7 @@ export class AskReader {
     const shown = isRefusal(ask) ? ask : await this.#shown(viewer, row, ask);
     if (!isRefusal(shown) || scope.sessionId !== undefined) return shown;
     // One damaged ask must not hide the others.
-    return create(ShownAskSchema, { ask: bareAsk(row) });
+    return create(ShownAskSchema, { ask: bareAsk(row), ownerSubject: row.ownerSubject });
   }
 
   async #ask(session: SessionRef, askId: string): Promise<Ask | Refusal> {
@@ -186,7 +188,7 @@ export class AskReader {
     const isOpen = ask.state === AskState.OPEN;
     const mayAnswer = approver !== undefined && maySee(approver, session);
     const answerToken = isOpen && mayAnswer ? this.#tokens.tokenOf(session, ask) : "";
-    return create(ShownAskSchema, { ask, answerToken });
+    return create(ShownAskSchema, { ask, answerToken, ownerSubject: session.ownerSubject });
   }
 }
 
@@ -216,9 +218,9 @@ function queryOf(scope: AskScope, filter: AskFilter): Omit<AskQuery, "afterPosit
     state: stateOf(filter),
     ownerSubject: filter.ownerSubject === "" ? undefined : filter.ownerSubject,
     toolName: filter.toolName === "" ? undefined : filter.toolName,
-    createFromMs: ceilMs(filter.createdAfter),
-    createBeforeMs: ceilMs(filter.createdBefore),
-    expireBeforeMs: ceilMs(filter.expiringBefore),
+    createFromMs: msOf(filter.createdAfter),
+    createBeforeMs: msOf(filter.createdBefore),
+    expireBeforeMs: msOf(filter.expiringBefore),
     untilPosition: undefined,
   };
 }
@@ -227,16 +229,13 @@ function stateOf({ state }: AskFilter): AskState {
   return state === AskState.UNSPECIFIED ? AskState.OPEN : state;
 }
 
-function timeName(time: Timestamp | undefined): string {
-  return time === undefined ? "" : `${time.seconds}.${time.nanos}`;
+/** Times are kept in whole milliseconds: one is before a time exactly if it is before this. */
+function msOf(time: Timestamp | undefined): number | undefined {
+  return time === undefined ? undefined : deadlineMsOf(time);
 }
 
-const NANOS_PER_MS = 1_000_000;
-
-/** The first whole millisecond that is not before the time: of such times, exactly the lower ones are before it. */
-function ceilMs(time: Timestamp | undefined): number | undefined {
-  if (time === undefined) return undefined;
-  return Number(time.seconds) * 1000 + Math.ceil(time.nanos / NANOS_PER_MS);
+function timeName(time: Timestamp | undefined): string {
+  return time === undefined ? "" : `${time.seconds}.${time.nanos}`;
 }
 
 /** The ask that the index names, checked to be that ask. */

@@ -18,7 +18,7 @@ import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { AnswerTokens } from "./answer-token.js";
-import { openPayload, openRecord } from "./event-codec.js";
+import { openPayload } from "./event-codec.js";
 import { highWaterFloor } from "./load-session.js";
 import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
 import {
@@ -30,6 +30,7 @@ import {
 } from "./mutation.js";
 import { Provisional } from "./provisional.js";
 import { refuseLargeReply } from "./reply-size.js";
+import { findRecord } from "./stored-record.js";
 import type { CreationRow, RequestRow, SessionRef, Store } from "./store-port.js";
 import { writeOf, type WriteContext } from "./write-of.js";
 
@@ -162,16 +163,10 @@ export class Batch {
     const { tenant, sessionId } = before.row;
     const session = { tenant, sessionId };
     const facts = this.#facts(caller, SYSTEM_ACTOR, session, NOTHING_FOUND);
-    const draft = new Draft(sessionId, before.state, facts);
-    const decided = expireDue(draft, before.state, dueIds);
-    if (decided.events.length === 0) return before;
-    const state = evolve(before.state, decided.events);
+    const decision = expireDue(sessionId, before.state, facts, dueIds);
+    if (decision.events.length === 0) return before;
     const context = { ...this.#writeContext(caller), actor: SYSTEM_ACTOR, session, before };
-    const written = writeOf(
-      context,
-      { ...decided, state, replies: [] },
-      { creation: undefined, request: undefined },
-    );
+    const written = writeOf(context, decision, { creation: undefined, request: undefined });
     this.provisional.add(written);
     return written.session;
   }
@@ -194,7 +189,7 @@ export class Batch {
     live: LiveSession,
     mutation: SessionMutation,
   ): Promise<Facts | Refusal> {
-    const found = await this.#lookUp(live, referencesOfMutation(mutation));
+    const found = await this.#lookUp(live, referencesOfMutation(mutation, live.state));
     return isRefusal(found) ? found : this.#facts(caller, actorOf(caller), live.row, found);
   }
 
@@ -206,7 +201,7 @@ export class Batch {
     const bodies: Found["bodies"] = new Map();
     for (const id of references.recordIds) {
       if (isOpen(state, id)) continue;
-      const record = written.records.get(id) ?? (await this.#storedRecord(row, id));
+      const record = written.records.get(id) ?? (await findRecord(this.#options.store, row, id));
       if (isRefusal(record)) return record;
       if (record !== undefined) records.set(id, record);
     }
@@ -215,16 +210,6 @@ export class Batch {
       if (body !== undefined) bodies.set(ref, body);
     }
     return { records, bodies };
-  }
-
-  async #storedRecord(
-    session: SessionRef,
-    recordId: string,
-  ): Promise<EventRecord["record"] | undefined | Refusal> {
-    const found = await this.#options.store.findRecord(session, recordId);
-    if (found === undefined) return undefined;
-    const opened = openRecord(found);
-    return isRefusal(opened) ? opened : opened.record;
   }
 
   async #recordsOf(
@@ -300,10 +285,10 @@ function actorOf({ subject }: Caller): Actor {
   return create(ActorSchema, { subject, kind: ActorKind.PRINCIPAL });
 }
 
-function referencesOfMutation(mutation: SessionMutation): References {
+function referencesOfMutation(mutation: SessionMutation, state: LiveSession["state"]): References {
   switch (mutation.kind) {
     case "apply":
-      return referencesOf(mutation.request.runId, mutation.request.commands);
+      return referencesOf(mutation.request.runId, mutation.request.commands, state);
     case "answerAsk":
       return referencesOfAnswer(mutation.request);
     case "beginRun":

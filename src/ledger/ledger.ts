@@ -1,7 +1,6 @@
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { invariant, InvariantError } from "../domain/invariant.js";
 import type { Caller } from "../domain/principal.js";
-import { reviewIdOf } from "../domain/decide/publish-review.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { Batch, type BatchOptions, type Replies, type Waiting } from "./batch.js";
 import { sessionKey, type LoadedSession } from "./live-session.js";
@@ -179,6 +178,8 @@ export class Ledger {
     }
     this.#observer.commitFailed(result);
     if (result.outcome === "command_failed") return withoutFailed(answers, result);
+    // It may be stored all the same: who waits for it reads again.
+    this.#options.commits.publish(writes);
     this.#position = undefined;
     for (const key of sessions.keys()) this.#sessions.delete(key);
     const refusal = refuseCommit(result.reason);
@@ -187,18 +188,21 @@ export class Ledger {
   }
 
   #publish(answers: readonly Answered[], writes: readonly CommandWrite[]): void {
-    for (const { pending, writes: own } of answers) {
-      if (own.to > own.from) this.#keepDetails(pending);
-    }
+    for (const answered of answers) this.#keepDetails(answered);
     this.#options.commits.publish(writes);
   }
 
-  #keepDetails({ caller: { tenant }, mutation }: Pending): void {
-    if (mutation.kind !== "apply") return;
-    const session = { tenant, sessionId: mutation.request.sessionId };
-    for (const { command } of mutation.request.commands) {
+  /** Of reviews that this batch has committed, so neither of refused ones nor of those that are told again. */
+  #keepDetails({ pending: { caller, mutation }, reply, writes }: Answered): void {
+    const isCommitted = !(reply instanceof Error) && !isRefusal(reply) && writes.to > writes.from;
+    if (mutation.kind !== "apply" || !isCommitted) return;
+    const session = { tenant: caller.tenant, sessionId: mutation.request.sessionId };
+    for (const [index, { command }] of mutation.request.commands.entries()) {
       if (command.case !== "publishReview" || command.value.detail === "") continue;
-      this.#options.details.put(session, reviewIdOf(command.value), command.value.detail);
+      const record = reply[index]?.[0]?.record;
+      invariant(record?.case === "hook", "a published review is answered with its record");
+      const { hookId, revision = 0n } = record.value;
+      this.#options.details.put(session, hookId, { text: command.value.detail, revision });
     }
   }
 

@@ -20,11 +20,11 @@ import { BodyReader, type BodyChunk, type BodyRange } from "./body-reader.js";
 import { eventOf, openPayload, openRecord, refuseDamaged } from "./event-codec.js";
 import { PageBuilder, type Page } from "./page.js";
 import { pageTokenOf, placeOf } from "./page-token.js";
+import { findRecord } from "./stored-record.js";
 import {
   RecordFamily,
   type IndexedRecord,
   type SessionQuery,
-  type SessionRef,
   type SessionRow,
   type Store,
 } from "./store-port.js";
@@ -154,57 +154,46 @@ export class Reader {
     });
   }
 
-  async listHooks(
+  listHooks(
     caller: Caller,
     sessionId: string,
     toolCallId: string,
     page: PageRequest,
   ): Promise<Page<Hook> | Refusal> {
-    const row = await this.#visible(caller, sessionId);
-    if (isRefusal(row)) return row;
-    if (toolCallId !== "") {
-      const call = await findRecord(this.#store, row, toolCallId);
-      if (isRefusal(call)) return call;
-      if (call?.case !== "toolCall") {
-        return refuse(ErrorReason.TOOL_CALL_NOT_FOUND, "the session has no such tool call");
-      }
-    }
-    const which = { family: RecordFamily.hook, toolCallId };
-    return this.#listRecords(row, which, page, ({ record }) => {
-      if (record.case !== "hook") return Promise.resolve(undefined);
-      const sizeBytes = toBinary(HookSchema, record.value).length;
-      return Promise.resolve({ item: record.value, sizeBytes });
-    });
+    const which = { sessionId, toolCallId, family: RecordFamily.hook };
+    return this.#listEvidence(caller, which, page, (record) =>
+      record.case === "hook"
+        ? { item: record.value, sizeBytes: toBinary(HookSchema, record.value).length }
+        : undefined,
+    );
   }
 
-  async listReceipts(
+  listReceipts(
     caller: Caller,
     sessionId: string,
+    toolCallId: string,
     page: PageRequest,
   ): Promise<Page<Receipt> | Refusal> {
-    const row = await this.#visible(caller, sessionId);
-    if (isRefusal(row)) return row;
-    const which = { family: RecordFamily.receipt, toolCallId: "" };
-    return this.#listRecords(row, which, page, ({ record }) => {
-      if (record.case !== "receipt") return Promise.resolve(undefined);
-      const sizeBytes = toBinary(ReceiptSchema, record.value).length;
-      return Promise.resolve({ item: record.value, sizeBytes });
-    });
+    const which = { sessionId, toolCallId, family: RecordFamily.receipt };
+    return this.#listEvidence(caller, which, page, (record) =>
+      record.case === "receipt"
+        ? { item: record.value, sizeBytes: toBinary(ReceiptSchema, record.value).length }
+        : undefined,
+    );
   }
 
-  async listAuthorizations(
+  listAuthorizations(
     caller: Caller,
     sessionId: string,
+    toolCallId: string,
     page: PageRequest,
   ): Promise<Page<Authorization> | Refusal> {
-    const row = await this.#visible(caller, sessionId);
-    if (isRefusal(row)) return row;
-    const which = { family: RecordFamily.authorization, toolCallId: "" };
-    return this.#listRecords(row, which, page, ({ record }) => {
-      if (record.case !== "authorization") return Promise.resolve(undefined);
-      const sizeBytes = toBinary(AuthorizationSchema, record.value).length;
-      return Promise.resolve({ item: record.value, sizeBytes });
-    });
+    const which = { sessionId, toolCallId, family: RecordFamily.authorization };
+    return this.#listEvidence(caller, which, page, (record) =>
+      record.case === "authorization"
+        ? { item: record.value, sizeBytes: toBinary(AuthorizationSchema, record.value).length }
+        : undefined,
+    );
   }
 
   async listEvents(
@@ -271,6 +260,26 @@ export class Reader {
     return withHead(record.value, row);
   }
 
+  /** Evidence of a session, or about one call of it. */
+  async #listEvidence<Item>(
+    caller: Caller,
+    which: EvidenceQuery,
+    page: PageRequest,
+    itemOf: (record: EventRecord["record"]) => SizedItem<Item> | undefined,
+  ): Promise<Page<Item> | Refusal> {
+    const { sessionId, toolCallId } = which;
+    const row = await this.#visible(caller, sessionId);
+    if (isRefusal(row)) return row;
+    if (toolCallId !== "") {
+      const call = await findRecord(this.#store, row, toolCallId);
+      if (isRefusal(call)) return call;
+      if (call?.case !== "toolCall") {
+        return refuse(ErrorReason.TOOL_CALL_NOT_FOUND, "the session has no such tool call");
+      }
+    }
+    return this.#listRecords(row, which, page, ({ record }) => Promise.resolve(itemOf(record)));
+  }
+
   async #listRecords<Item>(
     row: SessionRow,
     { family, toolCallId }: { readonly family: RecordFamily; readonly toolCallId: string },
@@ -307,21 +316,16 @@ export async function findVisible(
   return row === undefined || !maySee(caller, row) ? refuseUnknownSession() : row;
 }
 
-/** The record as of its last event, checked. */
-export async function findRecord(
-  store: Store,
-  session: SessionRef,
-  recordId: string,
-): Promise<EventRecord["record"] | undefined | Refusal> {
-  const found = await store.findRecord(session, recordId);
-  if (found === undefined) return undefined;
-  const opened = openRecord(found);
-  return isRefusal(opened) ? opened : opened.record;
-}
-
 /** Whose sessions a caller's lists are about: one subject's, or all of the tenant. */
 export function visibleToSubject({ scope, subject }: Caller): string | undefined {
   return scope === "tenant" ? undefined : subject;
+}
+
+interface EvidenceQuery {
+  readonly sessionId: string;
+  /** Empty: about any call, or none. */
+  readonly toolCallId: string;
+  readonly family: RecordFamily;
 }
 
 interface SizedItem<Item> {

@@ -10,8 +10,14 @@ export interface ReviewDetailsBounds {
 
 const DEFAULT_BOUNDS: ReviewDetailsBounds = { entries: 4096, totalBytes: 16 * 1024 * 1024 };
 
+/** A detail and the revision of the review that it came with. */
+export interface ReviewDetail {
+  readonly text: string;
+  readonly revision: bigint;
+}
+
 interface Entry {
-  readonly detail: string;
+  readonly detail: ReviewDetail;
   readonly sizeBytes: number;
 }
 
@@ -30,10 +36,10 @@ export class ReviewDetails {
   }
 
   /** Replaces the review's text. One that alone is over the bound is not kept, and neither is the one before it. */
-  put(session: SessionRef, reviewId: string, detail: string): void {
+  put(session: SessionRef, reviewId: string, detail: ReviewDetail): void {
     const key = keyOf(session, reviewId);
     this.#drop(key);
-    const sizeBytes = Buffer.byteLength(detail, "utf8");
+    const sizeBytes = Buffer.byteLength(detail.text, "utf8");
     if (sizeBytes > this.#bounds.totalBytes) return;
     this.#entries.set(key, { detail, sizeBytes });
     this.#totalBytes += sizeBytes;
@@ -44,7 +50,7 @@ export class ReviewDetails {
   }
 
   /** Absent if none was put, or none is kept any more. */
-  get(session: SessionRef, reviewId: string): string | undefined {
+  get(session: SessionRef, reviewId: string): ReviewDetail | undefined {
     return this.#entries.get(keyOf(session, reviewId))?.detail;
   }
 

@@ -49,11 +49,11 @@ export function restoreState(
 }
 
 function restoreCall(stored: StoredOpenCall): (readonly [string, OpenCall])[] {
-  const { toolCall: call, sequence, needsAllow, heldResult, supersededAsk } = stored;
+  const { toolCall: call, sequence, needsAllow, heldResult, supersededAskId } = stored;
   if (call === undefined) return [];
   const unspentAllows = stored.unspentAllows.flatMap(({ receipt, kind }) =>
     receipt === undefined ? [] : [{ receipt, kind }],
   );
-  const asked = { unspentAllows, needsAllow, heldResult, supersededAsk };
+  const asked = { unspentAllows, needsAllow, heldResult, supersededAskId };
   return [[call.toolCallId, { call, sequence, providerCallId: "", ...asked }]];
 }

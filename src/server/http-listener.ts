@@ -109,6 +109,8 @@ function requestHandler(
 ): (request: HttpRequest, response: HttpResponse) => void {
   const guard = guardAgainstPages(bound, options.allowedHosts);
   return (request, response) => {
+    // Reads are answered to GET as well, and some replies hold answer tokens.
+    response.setHeader("cache-control", "no-store");
     const refusal = guard(request);
     if (refusal !== undefined) answerText(response, 403, refusal);
     else if (!options.routes.some((route) => route(request, response))) {

@@ -1,7 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import { MessageRole, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
+import { reviewOf } from "../support/asking.js";
+import { acceptCall, type CommandInit } from "../support/conversation.js";
 import { refused } from "../support/refused.js";
 import { startTestService, type Clients, type TestService } from "../support/service.js";
 
@@ -10,6 +13,7 @@ const data = (text: string) => ({ data: new TextEncoder().encode(text) });
 let service: TestService;
 let clients: Clients;
 let ofRun: { sessionId: string; runId: string };
+let toolCallId = "";
 
 beforeAll(async () => {
   service = await startTestService();
@@ -25,6 +29,7 @@ beforeAll(async () => {
     startGate: StartGate.OFF,
   });
   ofRun = { sessionId, runId: run?.runId ?? "" };
+  ({ toolCallId } = await acceptCall(clients, ofRun));
 });
 
 afterAll(async () => {
@@ -38,9 +43,21 @@ const greeting = {
   },
 };
 
+/** The same command about the call, if it is about one. */
+function aboutCall(command: CommandInit): CommandInit {
+  switch (command.case) {
+    case "publishReview":
+    case "openAsk":
+    case "parkToolCall":
+      return { ...command, value: { ...command.value, toolCallId } } as CommandInit;
+    default:
+      return command;
+  }
+}
+
 describe("Apply names a refused field by its path in the request", () => {
   const wrongDigest = { ...data("x"), sha256: new Uint8Array(32) };
-  const wrongs = [
+  const wrongs: readonly (readonly [string, CommandInit, string])[] = [
     [
       "a digest of other bytes",
       { case: "recordMessage" as const, value: { role: MessageRole.USER, content: wrongDigest } },
@@ -66,11 +83,35 @@ describe("Apply names a refused field by its path in the request", () => {
       },
       "commands[1].publish_hook.origin",
     ],
-  ] as const;
+    [
+      "a review of another id",
+      { case: "publishReview" as const, value: reviewOf("", { reviewId: "rv_1" }) },
+      "commands[1].publish_review.review.review_id",
+    ],
+    [
+      "an ask that is over",
+      {
+        case: "openAsk" as const,
+        value: {
+          ...{ kind: AskKind.ACTION, provenance: AskProvenance.PERMISSION },
+          expireTime: { seconds: 1n },
+        },
+      },
+      "commands[1].open_ask.expire_time",
+    ],
+    [
+      "calls that cannot be deferred",
+      {
+        case: "parkToolCall" as const,
+        value: { displayName: "calendar", deferredToolCallIds: ["tc_1"] },
+      },
+      "commands[1].park_tool_call.deferred_tool_call_ids",
+    ],
+  ];
 
   test.each(wrongs)("%s", async (_what, command, field) => {
     const before = await clients.sessions.getSession({ sessionId: ofRun.sessionId });
-    const commands = [greeting, { command }];
+    const commands = [greeting, { command: aboutCall(command) }];
     const refusal = await refused(clients.runs.apply({ ...ofRun, requestId: "wrong", commands }));
     expect(refusal.metadata).toMatchObject({ field, command: "1" });
     expect(refusal.message).toContain(field);

@@ -4,6 +4,11 @@ import { join } from "node:path";
 import { toJson, type DescMessage, type JsonValue, type MessageShape } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
+  GetAskResponseSchema,
+  GetReceiptResponseSchema,
+} from "../../gen/toolmark/v1/approval_service_pb.js";
+import {
+  GetAuthorizationResponseSchema,
   GetToolCallResponseSchema,
   ListEventsResponseSchema,
   ListHooksResponseSchema,
@@ -102,6 +107,9 @@ async function accountOf(client: AnyClient): Promise<Account> {
       ...list(ListHooksResponseSchema, [read.hooks]),
       ...list(ListEventsResponseSchema, [read.events]),
       ...list(ReadBodyResponseSchema, read.result),
+      ...list(GetAskResponseSchema, [read.ask]),
+      ...list(GetReceiptResponseSchema, [read.receipt]),
+      ...list(GetAuthorizationResponseSchema, [read.authorization]),
     ],
   };
   return normalised(account, job);
@@ -125,9 +133,9 @@ function normalised(account: Account, { sessionId }: JobDone): Account {
 }
 
 describe("the main job", () => {
-  test("ends with a call that was amended and answered and one that a hook blocked", () => {
+  test("ends with a call that was amended, allowed and granted, and one that a hook blocked", () => {
     expect(expected.read).toMatchObject([
-      { session: { title: "gr\u00fcezi", state: "SESSION_STATE_OPEN", highWater: "7" } },
+      { session: { title: "gr\u00fcezi", state: "SESSION_STATE_OPEN", highWater: "18" } },
       {
         toolCall: {
           toolName: "read_file",
@@ -140,9 +148,17 @@ describe("the main job", () => {
       },
       { toolCall: { toolName: "remove_file", state: "TOOL_CALL_STATE_BLOCKED", ran: "RAN_NO" } },
       { toolCalls: [{ toolName: "read_file" }, { toolName: "remove_file" }] },
-      { hooks: [{ decision: "HOOK_DECISION_BLOCKED", text: "never remove" }] },
+      {
+        hooks: [
+          { decision: "HOOK_DECISION_BLOCKED", text: "never remove" },
+          { hookName: "c", review: { disposition: "REVIEW_DISPOSITION_ASK_ACTION" } },
+        ],
+      },
       { events: expect.any(Array) as unknown },
       { chunk: base64("\u0000 any bytes \u2713") },
+      { ask: { ask: { state: "ASK_STATE_ANSWERED", prompt: "May it?" } } },
+      { receipt: { spendState: "SPEND_STATE_SPENT", reason: "gr\u00fcezi" } },
+      { authorization: { state: "AUTHORIZATION_STATE_GRANTED" } },
     ]);
     expect(expected.refusal).toMatchObject({ code: 9, reason: "TOOL_CALL_ENDED" });
   });

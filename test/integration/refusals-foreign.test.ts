@@ -2,6 +2,7 @@ import {
   create,
   toBinary,
   type DescMessage,
+  type DescMethod,
   type DescMethodUnary,
   type MessageInitShape,
 } from "@bufbuild/protobuf";
@@ -10,12 +11,18 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
+import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
+import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
-import { RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
+import { ReceiptPath, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
+import { MessageRole, RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
+import { ToolCallState, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import type { Principal } from "../../src/domain/principal.js";
+import { answer, openAsk, park, publishReview, reviewOf, showAsk } from "../support/asking.js";
 import {
   acceptCall,
   bytes,
@@ -24,9 +31,11 @@ import {
   openRun,
   publishHook,
   readSession,
+  type OpenRun,
 } from "../support/conversation.js";
 import { writtenTo } from "../support/nothing-written.js";
 import { refused } from "../support/refused.js";
+import type { Clients } from "../support/service.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import {
   CALLER_HEADER,
@@ -56,6 +65,11 @@ interface Known {
   readonly toolCallId: string;
   readonly hookId: string;
   readonly bodyRef: string;
+  readonly reviewId: string;
+  readonly askId: string;
+  readonly answerToken: string;
+  readonly receiptId: string;
+  readonly authorizationId: string;
 }
 
 interface Attempt {
@@ -75,6 +89,58 @@ function attempt<Input extends DescMessage>(
 
 const requestId = "foreign";
 const hook = { phase: "session_start", decision: HookDecision.INFO };
+const ofRun = ({ sessionId, runId }: Known) => ({ sessionId, runId, requestId });
+const TEXT = { data: bytes("x") };
+
+const ASKING_ATTEMPTS: readonly Attempt[] = [
+  attempt(ApprovalService.method.listAsks, ({ sessionId }) => ({ sessionId })),
+  attempt(ApprovalService.method.getAsk, ({ sessionId, askId }) => ({ sessionId, askId })),
+  attempt(ApprovalService.method.answerAsk, (known) => ({
+    ...{ requestId, sessionId: known.sessionId, askId: known.askId },
+    ...{ answerToken: known.answerToken, toolCallId: known.toolCallId, verdict: Verdict.DENY },
+  })),
+  attempt(ApprovalService.method.getReceipt, ({ sessionId, receiptId }) => ({
+    ...{ sessionId, receiptId },
+  })),
+  attempt(ApprovalService.method.listReceipts, ({ sessionId }) => ({ sessionId })),
+  attempt(HistoryService.method.getReviewDetail, ({ sessionId, reviewId }) => ({
+    ...{ sessionId, reviewId },
+  })),
+  attempt(HistoryService.method.getAuthorization, ({ sessionId, authorizationId }) => ({
+    ...{ sessionId, authorizationId },
+  })),
+  attempt(HistoryService.method.listAuthorizations, ({ sessionId }) => ({ sessionId })),
+  attempt(CallService.method.openAsk, (known) => ({
+    ...ofRun(known),
+    command: {
+      ...{ toolCallId: known.toolCallId, kind: AskKind.ACTION },
+      provenance: AskProvenance.PERMISSION,
+    },
+  })),
+  attempt(CallService.method.awaitAsk, ({ sessionId, askId }) => ({ sessionId, askId })),
+  attempt(CallService.method.withdrawAsk, (known) => ({
+    ...{ ...ofRun(known), command: { askId: known.askId } },
+  })),
+  attempt(CallService.method.settleAsk, (known) => ({
+    ...ofRun(known),
+    command: {
+      ...{ askId: known.askId, path: ReceiptPath.RULE, rule: "rule 1", verdict: Verdict.DENY },
+    },
+  })),
+  attempt(CallService.method.parkToolCall, (known) => ({
+    ...{ ...ofRun(known), command: { toolCallId: known.toolCallId, displayName: "calendar" } },
+  })),
+  attempt(CallService.method.settleAuthorization, (known) => ({
+    ...ofRun(known),
+    command: {
+      ...{ authorizationId: known.authorizationId, outcome: AuthorizationState.GRANTED },
+    },
+  })),
+  attempt(EvidenceService.method.publishReview, (known) => ({
+    ...{ ...ofRun(known), command: reviewOf(known.toolCallId) },
+  })),
+];
+
 const ATTEMPTS: readonly Attempt[] = [
   attempt(SessionService.method.getSession, ({ sessionId }) => ({ sessionId })),
   attempt(SessionService.method.endSession, ({ sessionId }) => ({ sessionId, requestId })),
@@ -98,9 +164,32 @@ const ATTEMPTS: readonly Attempt[] = [
     ...{ sessionId, runId, requestId },
     command: { toolCallId, effective: { data: bytes("{}") } },
   })),
+  attempt(CallService.method.startToolCall, (known) => ({
+    ...ofRun(known),
+    command: { toolCallId: known.toolCallId, argumentsSha256: new Uint8Array(32) },
+  })),
+  attempt(CallService.method.recordResult, (known) => ({
+    ...ofRun(known),
+    command: {
+      toolCallId: known.toolCallId,
+      result: { case: "canonical" as const, value: { content: TEXT } },
+    },
+  })),
+  attempt(CallService.method.reconcileToolCall, (known) => ({
+    ...ofRun(known),
+    command: { toolCallId: known.toolCallId, end: ToolCallState.FAILED },
+  })),
+  attempt(EvidenceService.method.recordMessage, (known) => ({
+    ...{ ...ofRun(known), command: { role: MessageRole.USER, content: TEXT } },
+  })),
+  attempt(RunService.method.apply, (known) => ({
+    ...ofRun(known),
+    commands: [{ command: { case: "publishHook" as const, value: hook } }],
+  })),
   attempt(EvidenceService.method.publishHook, ({ sessionId, runId }) => ({
     ...{ sessionId, runId, requestId, command: hook },
   })),
+  ...ASKING_ATTEMPTS,
 ];
 
 let folder: StoreFolder;
@@ -116,7 +205,13 @@ beforeAll(async () => {
   const call = await acceptCall(clients, run, newCall("dup"));
   const { hookId } = await publishHook(clients, run, call.toolCallId);
   const bodyRef = given(call.proposed, "body").bodyRef;
-  known = { ...run, toolCallId: call.toolCallId, hookId, bodyRef };
+  known = {
+    ...run,
+    toolCallId: call.toolCallId,
+    hookId,
+    bodyRef,
+    ...(await makeAsks(clients, run, call)),
+  };
 });
 
 afterAll(async () => {
@@ -124,11 +219,27 @@ afterAll(async () => {
   await folder.remove();
 });
 
+/** A review of the call and an open ask about it; a receipt and an authorization of other calls. */
+async function makeAsks(clients: Clients, run: OpenRun, { toolCallId }: ToolCall) {
+  const { hookId: reviewId } = await publishReview(clients, run, reviewOf(toolCallId));
+  const { askId } = await openAsk(clients, run, toolCallId);
+  const { answerToken } = await showAsk(clients, run.sessionId, askId);
+  const answered = await openAsk(clients, run, (await acceptCall(clients, run)).toolCallId);
+  const { receiptId } = await answer(clients, answered);
+  const { authorizationId } = await park(clients, run, (await acceptCall(clients, run)).toolCallId);
+  return { reviewId, askId, answerToken, receiptId, authorizationId };
+}
+
 const DRESSES = ["gRPC", "Connect", "gRPC-Web"] as const;
 type Dress = (typeof DRESSES)[number];
 
 /** The whole answer to a request of a caller. */
-function ask(dress: Dress, caller: string, path: string, message: Uint8Array): Promise<WireAnswer> {
+function answerOf(
+  dress: Dress,
+  caller: string,
+  path: string,
+  message: Uint8Array,
+): Promise<WireAnswer> {
   const who = caller === "" ? {} : { [CALLER_HEADER]: caller };
   const head = (type: string) => ({ ...who, "content-type": type });
   switch (dress) {
@@ -151,19 +262,32 @@ function statusOf({ headers, body }: WireAnswer): string {
   return `${String(headers[":status"])} ${JSON.stringify(headers)} ${text}`;
 }
 
+test("every offered unary method of a session is tried", async () => {
+  const { methods } = await service.clients().info.getServerInfo({});
+  const unary = [SessionService, RunService, CallService, EvidenceService]
+    .flatMap((each): readonly DescMethod[] => each.methods)
+    .concat(ApprovalService.methods, HistoryService.methods)
+    .filter(({ methodKind }) => methodKind === "unary")
+    .filter(({ input }) => input.fields.some(({ name }) => name === "session_id"))
+    .map(({ parent, name }) => `${parent.typeName}.${name}`)
+    .filter((name) => methods.includes(name));
+  const tried = ATTEMPTS.map(({ method: { parent, name } }) => `${parent.typeName}.${name}`);
+  expect(tried.sort()).toEqual(unary.sort());
+});
+
 describe.each(DRESSES)("over %s", (dress) => {
   test.each(ATTEMPTS.map((one) => [one.method.name, one] as const))(
     "%s of a session of another tenant or owner is answered byte for byte as an unknown one",
     async (_name, { method, request }) => {
       const path = pathOf(method);
       const before = await writtenTo(service, service.clients(), known.sessionId);
-      const unknown = await ask(dress, "", path, request({ ...known, sessionId: UNKNOWN }));
+      const unknown = await answerOf(dress, "", path, request({ ...known, sessionId: UNKNOWN }));
       expect(statusOf(unknown)).toMatch(dress === "Connect" ? /^404 / : /grpc-status\W+5\b/);
       for (const caller of ["tenant", "owner"]) {
-        expect(await ask(dress, caller, path, request(known))).toEqual(unknown);
+        expect(await answerOf(dress, caller, path, request(known))).toEqual(unknown);
         // An unknown one looks the same to them too.
         const theirs = request({ ...known, sessionId: UNKNOWN });
-        expect(await ask(dress, caller, path, theirs)).toEqual(unknown);
+        expect(await answerOf(dress, caller, path, theirs)).toEqual(unknown);
       }
       expect(await writtenTo(service, service.clients(), known.sessionId)).toEqual(before);
     },
@@ -172,10 +296,10 @@ describe.each(DRESSES)("over %s", (dress) => {
   test("while their own sessions are theirs alone, and the comparison sees one byte", async () => {
     const path = pathOf(SessionService.method.getSession);
     const { request } = given(ATTEMPTS[0], "attempt");
-    const mine = await ask(dress, "", path, request(known));
-    const foreign = await ask(dress, "owner", path, request(known));
+    const mine = await answerOf(dress, "", path, request(known));
+    const foreign = await answerOf(dress, "owner", path, request(known));
     expect(mine).not.toEqual(foreign);
-    const malformed = await ask(dress, "owner", path, request({ ...known, sessionId: "" }));
+    const malformed = await answerOf(dress, "owner", path, request({ ...known, sessionId: "" }));
     expect(malformed).not.toEqual(foreign);
   });
 });

@@ -1,5 +1,5 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import { Code } from "@connectrpc/connect";
+import { Code, type CallOptions } from "@connectrpc/connect";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import {
   EvidenceService,
@@ -7,7 +7,9 @@ import {
 } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import type { OpenCall } from "../../src/rpc/open-call.js";
+import { answerTo, openAsk, showAsk } from "../support/asking.js";
 import {
+  acceptCall,
   allEvents,
   freshRequestId,
   given,
@@ -34,6 +36,8 @@ let service: WatchedService;
 let store: HeldStore;
 let clients: Clients;
 let run: OpenRun;
+/** The answer to an open ask of the run. */
+let toAsk: ReturnType<typeof answerTo>;
 
 beforeEach(async () => {
   folder = await makeStoreFolder();
@@ -45,6 +49,8 @@ beforeEach(async () => {
   store = given(held, "store");
   clients = service.clients();
   run = await openRun(clients);
+  const { askId } = await openAsk(clients, run, (await acceptCall(clients, run)).toolCallId);
+  toAsk = answerTo(await showAsk(clients, run.sessionId, askId));
 });
 
 afterEach(async () => {
@@ -52,6 +58,35 @@ afterEach(async () => {
   await service.stop();
   await folder.remove();
 });
+
+interface LateRequest {
+  readonly name: string;
+  /** Sends the request; gives the record that it made. */
+  readonly send: (by: Clients, requestId: string, options?: CallOptions) => Promise<unknown>;
+  /** The events that it writes, if it is decided. */
+  readonly kinds: readonly string[];
+}
+
+/** A command of the engine, and an answer, which needs no run. */
+const REQUESTS: readonly LateRequest[] = [
+  {
+    name: "a command",
+    send: async ({ evidence }, requestId, options) => {
+      const request = { ...of(run, requestId), command: HOOK };
+      return (await evidence.publishHook(request, options)).hook;
+    },
+    kinds: ["HOOK_PUBLISHED"],
+  },
+  {
+    name: "an answer",
+    send: async ({ approvals }, requestId, options) =>
+      (await approvals.answerAsk({ ...toAsk, requestId }, options)).receipt,
+    kinds: ["RECEIPT_WRITTEN", "ASK_ANSWERED", "TOOL_CALL_READY"],
+  },
+];
+const CASES = WIRES.flatMap((wire) =>
+  REQUESTS.map((request) => [request.name, wire, request] as const),
+);
 
 /** Makes the store slow: what comes now waits behind a commit that is stored and not yet answered. */
 async function holdUp(): Promise<{ readonly first: Promise<unknown> }> {
@@ -76,17 +111,15 @@ async function untilRefused(reason: string): Promise<void> {
 
 const written = () => writtenTo(service, clients, run.sessionId);
 
-describe.each(WIRES)("over %s", (wire) => {
-  test("a caller that is gone before the decision has no effect and its request id stays free", async () => {
+describe.each(CASES)("%s over %s", (_name, wire, { send, kinds }) => {
+  test("of a caller that is gone before the decision has no effect and its request id stays free", async () => {
     const caller = service.clients(wire);
     const { first } = await holdUp();
     const before = await written();
     const requestId = freshRequestId();
     const canceller = new AbortController();
     const call = await nextArrival(() => {
-      const request = { ...of(run, requestId), command: HOOK };
-      const sent = caller.evidence.publishHook(request, { signal: canceller.signal });
-      void refused(sent);
+      void refused(send(caller, requestId, { signal: canceller.signal }));
     });
     canceller.abort();
     await until(() => call.aborted !== undefined);
@@ -97,27 +130,26 @@ describe.each(WIRES)("over %s", (wire) => {
     await anythingElse(clients, run.sessionId)(requestId);
   });
 
-  test("a caller that is gone after the decision is served all the same, and a retry is told", async () => {
+  test("of a caller that is gone after the decision is served all the same, and a retry is told", async () => {
     const caller = service.clients(wire);
     const before = await allEvents(clients, run.sessionId);
     const requestId = freshRequestId();
     const canceller = new AbortController();
-    const request = { ...of(run, requestId), command: HOOK };
     store.hold();
     const call = await nextArrival(() => {
-      void refused(caller.evidence.publishHook(request, { signal: canceller.signal }));
+      void refused(send(caller, requestId, { signal: canceller.signal }));
     });
     await until(() => store.waiting === 1);
     canceller.abort();
     await until(() => call.aborted !== undefined);
     store.release();
-    const { hook } = await clients.evidence.publishHook(request);
-    const after = await allEvents(clients, run.sessionId);
-    expect(after.length).toBe(before.length + 1);
-    expect(after.at(-1)?.record?.record.value).toEqual(hook);
+    const record = await send(clients, requestId);
+    const added = (await allEvents(clients, run.sessionId)).slice(before.length);
+    expect(added.map(({ kind }) => kind)).toEqual(kinds);
+    expect(added[0]?.record?.record.value).toEqual(record);
   });
 
-  test("a deadline that passes before the decision has no effect", async () => {
+  test("whose deadline passes before the decision has no effect", async () => {
     const caller = service.clients(wire);
     // The deadline must pass in the queue, not while a first connection is made.
     await caller.info.getServerInfo({});
@@ -126,8 +158,7 @@ describe.each(WIRES)("over %s", (wire) => {
     const requestId = freshRequestId();
     let failure: ReturnType<typeof refused> | undefined;
     const call = await nextArrival(() => {
-      const request = { ...of(run, requestId), command: HOOK };
-      failure = refused(caller.evidence.publishHook(request, { timeoutMs: 2000 }));
+      failure = refused(send(caller, requestId, { timeoutMs: 2000 }));
     });
     expect((await failure)?.code).toBe(Code.DeadlineExceeded);
     await until(() => call.aborted !== undefined);
@@ -138,14 +169,14 @@ describe.each(WIRES)("over %s", (wire) => {
     await anythingElse(clients, run.sessionId)(requestId);
   });
 
-  test("a call that comes while the service drains is refused as DRAINING", async () => {
+  test("that comes while the service drains is refused as DRAINING", async () => {
     const caller = service.clients(wire);
     await caller.info.getServerInfo({});
     const { first } = await holdUp();
     const before = await written();
     const requestId = freshRequestId();
     const drained = service.drain();
-    const refusal = await refused(publishHook(caller, run, undefined, requestId));
+    const refusal = await refused(send(caller, requestId));
     expect(refusal).toEqual({
       code: Code.Unavailable,
       reason: "DRAINING",

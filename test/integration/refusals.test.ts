@@ -1,25 +1,44 @@
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { AskKind, AskState, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
+import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
+import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
 import {
+  answer,
+  openAsk,
+  park,
+  publishReview,
+  reviewOf,
+  settleAuthorization,
+  showAsk,
+  withdraw,
+} from "../support/asking.js";
+import {
   acceptCall,
+  acceptTurn,
+  amendCall,
   beginRun,
   bytes,
   complete,
   createSession,
   freshRequestId,
+  given,
   newCall,
   of,
   openRun,
   publishHook,
   readCall,
+  type OpenRun,
 } from "../support/conversation.js";
 import { expectNothingWritten, type Send } from "../support/nothing-written.js";
 import { refused } from "../support/refused.js";
 import { startTestService, type Clients, type TestService } from "../support/service.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
-import { FLAGS, start, WRONG_CALLS, type Scene } from "../support/wrong-calls.js";
+import { WRONG_ASKS } from "../support/wrong-asks.js";
+import { FLAGS, start, WRONG_CALLS, type Scene, type SceneAsks } from "../support/wrong-calls.js";
 
 async function makeScene(clients: Clients): Promise<Scene> {
   const sessionId = await createSession(clients);
@@ -35,23 +54,93 @@ async function makeScene(clients: Clients): Promise<Scene> {
   await complete(clients, run, completed.toolCallId);
   const { hookId } = await publishHook(clients, run, started.toolCallId);
 
-  const otherRun = await openRun(clients);
-  const call = await acceptCall(clients, otherRun, newCall("", "bash", "of another session"));
-  const otherHook = await publishHook(clients, otherRun, call.toolCallId);
-  const other = { run: otherRun, call, hookId: otherHook.hookId };
-  const otherBodyRef = call.proposed?.bodyRef ?? "";
+  const { hookId: reviewId } = await publishReview(clients, run, reviewOf(accepted.toolCallId));
+  const { pending, granted } = await parkCalls(clients, run);
+  const asks = await askInEveryState(clients, run);
+  const { other, otherBodyRef } = await makeOtherSession(clients);
   return {
     ...{ clients, run, endedRunId: ended.runId, accepted, started, completed, hookId },
-    ...{ other, otherBodyRef },
+    ...{ reviewId, asks, pending, granted, other, otherBodyRef },
   };
 }
 
+async function makeOtherSession(clients: Clients): Promise<Pick<Scene, "other" | "otherBodyRef">> {
+  const run = await openRun(clients);
+  const call = await acceptCall(clients, run, newCall("", "bash", "of another session"));
+  const { hookId } = await publishHook(clients, run, call.toolCallId);
+  const ask = await openAsk(clients, run, (await acceptCall(clients, run)).toolCallId);
+  const pending = await park(clients, run, (await acceptCall(clients, run)).toolCallId);
+  return { other: { run, call, hookId, ask, pending }, otherBodyRef: call.proposed?.bodyRef ?? "" };
+}
+
+async function parkCalls(
+  clients: Clients,
+  run: OpenRun,
+): Promise<Pick<Scene, "pending" | "granted">> {
+  const granted = await park(clients, run, (await acceptCall(clients, run)).toolCallId);
+  const outcome = AuthorizationState.GRANTED;
+  await settleAuthorization(clients, run, granted.authorizationId, outcome);
+  const [first, second] = await acceptTurn(clients, run, [newCall("a"), newCall("b")]);
+  const deferredToolCallIds = [given(second, "call").toolCallId];
+  const { toolCallId } = given(first, "call");
+  return { granted, pending: await park(clients, run, toolCallId, { deferredToolCallIds }) };
+}
+
+/** Asks as they are after whatever settled them, as many of them open as a session may have. */
+async function askInEveryState(clients: Clients, run: OpenRun): Promise<SceneAsks> {
+  const { sessionId } = run;
+  const read = async ({ askId }: Ask) => (await showAsk(clients, sessionId, askId)).ask;
+  const ask = async (init: Parameters<typeof openAsk>[3] = {}) =>
+    openAsk(clients, run, (await acceptCall(clients, run)).toolCallId, init);
+  const heldSha256 = new Uint8Array(32).fill(7);
+  const release = { kind: AskKind.RESULT_RELEASE, heldSha256 };
+
+  const released = await ask(release);
+  await answer(clients, released);
+  const barred = await ask(release);
+  await answer(clients, barred, Verdict.DENY);
+  const answered = await ask();
+  await answer(clients, answered);
+  const withdrawn = await ask();
+  await withdraw(clients, run, withdrawn.askId);
+  const superseded = await ask();
+  await amendCall(clients, run, superseded.toolCallId, "{}");
+  const expired = await expireAsk(clients, ask);
+  const settled = { released, barred, answered, withdrawn, superseded, expired };
+  const [open, held] = [
+    await ask({ allowedVerdicts: [Verdict.DENY, Verdict.ALLOW_ONCE] }),
+    await ask(release),
+    await ask(),
+  ];
+  const entries = Object.entries({ ...settled, open, held });
+  const asks = entries.map(async ([name, each]) => [name, await read(each)] as const);
+  return Object.fromEntries(await Promise.all(asks)) as unknown as SceneAsks;
+}
+
+/** Opens an ask and puts the service's clock forward to its end. */
+async function expireAsk(
+  { approvals }: Clients,
+  ask: (init: Parameters<typeof openAsk>[3]) => Promise<Ask>,
+): Promise<Ask> {
+  const lifeMs = 3_600_000;
+  const opened = await ask({ expireTime: timestampFromMs(Date.now() + aheadMs + lifeMs) });
+  aheadMs += lifeMs;
+  const { sessionId } = given(opened.origin, "origin");
+  for (;;) {
+    const { ask: shown } = await approvals.getAsk({ sessionId, askId: opened.askId });
+    if (shown?.ask?.state === AskState.EXPIRED) return shown.ask;
+  }
+}
+
+/** By how much the service's clock is ahead. */
+let aheadMs = 0;
 let folder: StoreFolder;
 let service: TestService;
 
 beforeAll(async () => {
   folder = await makeStoreFolder();
-  service = await startTestService({ store: folder.store, flags: FLAGS });
+  const nowMs = () => Date.now() + aheadMs;
+  service = await startTestService({ store: folder.store, flags: FLAGS, nowMs });
 });
 
 afterAll(async () => {
@@ -66,7 +155,10 @@ describe.each(["grpc", "connect-json", "connect-binary"] as const)("over %s", (w
     scene = await makeScene(service.clients(wire));
   });
 
-  test.each(WRONG_CALLS)("$what is refused as $reason with nothing written", async (wrong) => {
+  // The two encodings of Connect differ in nothing that asks add.
+  const wrongs = wire === "connect-binary" ? WRONG_CALLS : [...WRONG_CALLS, ...WRONG_ASKS];
+
+  test.each(wrongs)("$what is refused as $reason with nothing written", async (wrong) => {
     const { send, reuse, code, reason } = wrong;
     const again: Send | undefined = reuse && ((requestId) => reuse(scene, requestId));
     const refusal = await expectNothingWritten(

@@ -1,12 +1,28 @@
-import { fromBinary } from "@bufbuild/protobuf";
+import { fromBinary, type DescMethod } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
+import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
+import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { SessionKind, SessionState } from "../../gen/toolmark/v1/session_pb.js";
-import { CreateSessionResponseSchema } from "../../gen/toolmark/v1/session_service_pb.js";
-import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
+import {
+  CreateSessionResponseSchema,
+  SessionService,
+} from "../../gen/toolmark/v1/session_service_pb.js";
+import { ToolCallState, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
+import {
+  listedAsks,
+  publishReview,
+  reviewOf,
+  settleAuthorization,
+  withdraw,
+} from "../support/asking.js";
 import {
   allCalls,
+  amendCall,
   beginRun,
   bytes,
   complete,
@@ -52,6 +68,18 @@ test.each(RETRIED)("a retry of $name gives the first reply and writes nothing", 
   await expectOthersToBeRefused(prepared.sessionId, requestId);
 });
 
+test("every method with a request id is among them", async () => {
+  const { methods } = await service.clients().info.getServerInfo({});
+  const offered = new Set(methods);
+  const retried = RETRIED.map(({ name }) => name.split(" ")[0]);
+  const mutating = [SessionService, RunService, CallService, EvidenceService, ApprovalService]
+    .flatMap((each): readonly DescMethod[] => each.methods)
+    .filter(({ input }) => input.fields.some(({ name }) => name === "request_id"))
+    .filter(({ parent, name }) => offered.has(`${parent.typeName}.${name}`));
+  const names = mutating.map(({ name }) => name);
+  expect(new Set(retried)).toEqual(new Set(names));
+});
+
 async function restart(): Promise<void> {
   await service.stop();
   service = await startTestService({ store: folder.store });
@@ -82,19 +110,39 @@ async function changeEverything(clients: Clients, sessionId: string): Promise<vo
     activeRunId === undefined
       ? await beginRun(clients, sessionId, StartGate.OFF)
       : { sessionId, runId: activeRunId };
-  for (const call of await allCalls(clients, sessionId)) {
-    const { toolCallId } = call;
-    if (call.state === ToolCallState.ACCEPTED) {
-      const command = { toolCallId, effective: { data: bytes(`amended ${toolCallId}`) } };
-      await clients.calls.amendToolCall({ ...of(run), command });
-      await publishHook(clients, run, toolCallId);
-    }
-    if (call.result === undefined && call.state !== ToolCallState.ACCEPTED) {
-      await complete(clients, run, toolCallId);
-    }
-  }
+  await settleWhatWaits(clients, run);
+  for (const call of await allCalls(clients, sessionId)) await changeCall(clients, run, call);
   await recordMessage(clients, run);
   await clients.sessions.endSession({ sessionId, requestId: freshRequestId() });
+}
+
+async function settleWhatWaits(clients: Clients, run: OpenRun): Promise<void> {
+  const { sessionId } = run;
+  for (const { ask } of await listedAsks(clients, { sessionId })) {
+    await withdraw(clients, run, ask.askId);
+  }
+  const { authorizations } = await clients.history.listAuthorizations({ sessionId });
+  for (const { authorizationId, state } of authorizations) {
+    if (state !== AuthorizationState.PENDING) continue;
+    await settleAuthorization(clients, run, authorizationId, AuthorizationState.GRANTED);
+  }
+}
+
+async function changeCall(clients: Clients, run: OpenRun, call: ToolCall): Promise<void> {
+  const { toolCallId } = call;
+  await publishReview(clients, run, reviewOf(toolCallId, { checker: "last" }));
+  if (call.state === ToolCallState.ACCEPTED) {
+    await amendCall(clients, run, toolCallId, `amended ${toolCallId}`);
+    await publishHook(clients, run, toolCallId);
+  } else if (call.state === ToolCallState.STARTED) await withhold(clients, run, toolCallId);
+  else if (call.result === undefined) await complete(clients, run, toolCallId);
+}
+
+/** Ends a started call in the one way that is left even if its result is held. */
+async function withhold(clients: Clients, run: OpenRun, toolCallId: string): Promise<void> {
+  const value = { content: { data: bytes("withheld") }, end: ToolCallState.WITHHELD };
+  const result = { case: "canonical" as const, value };
+  await clients.calls.recordResult({ ...of(run), command: { toolCallId, result } });
 }
 
 /** Another message under the id, by the same method or by another. */

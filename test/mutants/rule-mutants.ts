@@ -150,8 +150,25 @@ export const RULE_MUTANTS: readonly RuleMutant[] = [
   },
   {
     name: "leave an allow unspent beside a result",
-    fault: /got its result with an unspent receipt/,
+    fault: /ended with an unspent receipt/,
     bent: withoutBeside(EventKind.receiptVoided, EventKind.resultRecorded),
+  },
+  {
+    name: "leave an allow unspent beside a denial",
+    fault: /ended with an unspent receipt/,
+    bent: withoutBeside(EventKind.receiptVoided, EventKind.askAnswered),
+  },
+  {
+    name: "leave an allow unspent beside a newer question about the same result",
+    fault: /was opened beside an unspent allow/,
+    bent: withoutBeside(EventKind.receiptVoided, EventKind.askOpened),
+  },
+  {
+    name: "take answers when the time is over",
+    fault: /came when the time was over/,
+    bent: {
+      events: (events) => (events.some(({ kind }) => kind === EventKind.askExpired) ? [] : events),
+    },
   },
   {
     name: "take a result that is held",

@@ -263,10 +263,10 @@ export class AskWatcher {
   }
 
   async next(): Promise<WatchAsksResponse> {
-    const { value, done } = await this.#messages.next();
-    if (done === true) throw new Error("the watch has ended");
-    this.cursor = value.cursor;
-    return value;
+    const next = await this.#messages.next();
+    if (next.done === true) throw new Error("the watch has ended");
+    this.cursor = next.value.cursor;
+    return next.value;
   }
 
   /** The next message with an ask. */

@@ -1,5 +1,9 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { CommandSchema, NewToolCallSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
+import type {
+  CommandSchema,
+  EndRunCommandSchema,
+  NewToolCallSchema,
+} from "../../gen/toolmark/engine/v1/command_pb.js";
 import type { Event } from "../../gen/toolmark/v1/event_pb.js";
 import { HookDecision, type Hook } from "../../gen/toolmark/v1/hook_pb.js";
 import { MessageRole, StartGate } from "../../gen/toolmark/v1/run_pb.js";
@@ -84,6 +88,26 @@ export async function complete(
   const command = { toolCallId, result };
   const { toolCall } = await clients.calls.recordResult({ ...of(run), command });
   return given(toolCall, "call");
+}
+
+/** Changes what a call will be started with. */
+export async function amendCall(
+  clients: Clients,
+  run: OpenRun,
+  toolCallId: string,
+  argumentsText: string,
+): Promise<ToolCall> {
+  const command = { toolCallId, effective: { data: bytes(argumentsText) } };
+  return given((await clients.calls.amendToolCall({ ...of(run), command })).toolCall, "call");
+}
+
+/** Ends a run. The calls that ended with it. */
+export async function endRun(
+  clients: Clients,
+  run: OpenRun,
+  command: MessageInitShape<typeof EndRunCommandSchema>,
+): Promise<string[]> {
+  return (await clients.runs.endRun({ ...of(run), command })).toolCallIds;
 }
 
 export async function publishHook(

@@ -24,7 +24,7 @@ import { Draft, type Facts, type NewBody } from "../../src/domain/decide/draft.j
 import { expireDue, SYSTEM_ACTOR } from "../../src/domain/decide/expire-due.js";
 import { createSession, endSession } from "../../src/domain/decide/session.js";
 import { evolve } from "../../src/domain/evolve.js";
-import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
+import { DEFAULT_LIMITS, type Limits } from "../../src/domain/limits.js";
 import { recordIdOf } from "../../src/domain/record-id.js";
 import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
 import type { DraftEvent, SessionState } from "../../src/domain/session-state.js";
@@ -41,10 +41,14 @@ export interface BentRules {
   readonly state?: (after: SessionState, before: SessionState) => SessionState;
 }
 
-/** Plays commands against the pure rules: given what was done before, when a command comes, then its events. */
+/**
+ * Plays commands against the pure rules: given what was done before, when a command comes, then its events. Its clock
+ * stands still unless it is moved.
+ */
 export class Decider {
   readonly sessionId = "ses_1";
   readonly history: DraftEvent[] = [];
+  limits: Limits = DEFAULT_LIMITS;
   readonly bodies: NewBody[] = [];
   readonly #records = new Map<string, EventRecord["record"]>();
   readonly #world = new OutsideWorld("decider");
@@ -167,8 +171,7 @@ export class Decider {
   pass(ms: number, dueIds: readonly string[] = []): readonly DraftEvent[] {
     this.#world.timeMs += ms;
     const facts = { ...this.#facts(), actor: SYSTEM_ACTOR };
-    const draft = new Draft(this.sessionId, this.state, facts);
-    const { events } = expireDue(draft, this.state, new Set(dueIds));
+    const { events } = expireDue(this.sessionId, this.state, facts, new Set(dueIds));
     return this.#keep(events);
   }
 
@@ -204,10 +207,10 @@ export class Decider {
 
   #facts(): Facts {
     return {
-      now: timestampFromMs(this.#world.nowMs()),
+      now: timestampFromMs(this.#world.timeMs),
       caller: TENANT_CALLER,
       actor: create(ActorSchema, { subject: TENANT_CALLER.subject, kind: ActorKind.PRINCIPAL }),
-      limits: DEFAULT_LIMITS,
+      limits: this.limits,
       mintId: this.#world.mintId,
       settledRecord: (id) => this.#records.get(id),
       storedBody: () => undefined,

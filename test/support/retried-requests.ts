@@ -6,7 +6,12 @@ import {
   TakeOver,
   type CommandResult,
 } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import { AnswerAskResponseSchema } from "../../gen/toolmark/v1/approval_service_pb.js";
+import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
+import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import { ReceiptPath, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
+import { ReviewJob } from "../../gen/toolmark/v1/review_pb.js";
 import { MessageRole, RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import {
@@ -14,6 +19,16 @@ import {
   EndSessionResponseSchema,
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import { ToolCallState, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
+import {
+  answer,
+  answerTo,
+  openAsk,
+  park,
+  publishReview,
+  reviewOf,
+  showAsk,
+  startCall,
+} from "./asking.js";
 import {
   acceptCall,
   acceptTurn,
@@ -69,10 +84,20 @@ export async function sendAlone(
       return { case: kind, value: await calls.recordResult({ ...head, command }) };
     case "reconcileToolCall":
       return { case: kind, value: await calls.reconcileToolCall({ ...head, command }) };
+    case "openAsk":
+      return { case: kind, value: await calls.openAsk({ ...head, command }) };
+    case "withdrawAsk":
+      return { case: kind, value: await calls.withdrawAsk({ ...head, command }) };
+    case "settleAsk":
+      return { case: kind, value: await calls.settleAsk({ ...head, command }) };
+    case "parkToolCall":
+      return { case: kind, value: await calls.parkToolCall({ ...head, command }) };
+    case "settleAuthorization":
+      return { case: kind, value: await calls.settleAuthorization({ ...head, command }) };
+    case "publishReview":
+      return { case: kind, value: await evidence.publishReview({ ...head, command }) };
     case "endRun":
       return { case: kind, value: await runs.endRun({ ...head, command }) };
-    default:
-      throw new Error(`no test sends ${kind}`);
   }
 }
 
@@ -153,6 +178,128 @@ const RESULTS: readonly Retried[] = [
   }),
 ];
 
+async function startOf(clients: Clients, run: OpenRun, toolCallId: string): Promise<CommandInit> {
+  const { toolCall } = await clients.history.getToolCall({ sessionId: run.sessionId, toolCallId });
+  const argumentsSha256 = given(given(toolCall, "call").effective, "body").sha256;
+  return { case: "startToolCall", value: { toolCallId, argumentsSha256 } };
+}
+
+/** A new call that waits for an answer. */
+async function askedCall(clients: Clients, run: OpenRun) {
+  const call = await acceptCall(clients, run);
+  return { call, ask: await openAsk(clients, run, call.toolCallId) };
+}
+
+const ASK = { kind: AskKind.ACTION, provenance: AskProvenance.PERMISSION };
+const RELEASE = { kind: AskKind.RESULT_RELEASE, provenance: AskProvenance.HOOK_GUARDRAIL };
+const HELD = { heldSha256: new Uint8Array(32).fill(7), heldSizeBytes: 4n };
+
+const ASKS: readonly Retried[] = [
+  commandOfRun("OpenAsk", async (clients, run) => {
+    const { toolCallId } = await acceptCall(clients, run);
+    const expireTime = { seconds: 253_000_000_000n, nanos: 0 };
+    return { case: "openAsk", value: { ...ASK, toolCallId, prompt: "May it?", expireTime } };
+  }),
+  commandOfRun("OpenAsk that replaces another", async (clients, run) => {
+    const { toolCallId } = (await askedCall(clients, run)).call;
+    const review = reviewOf(toolCallId, { job: ReviewJob.PERMISSION });
+    const { hookId: reviewId } = await publishReview(clients, run, review);
+    return { case: "openAsk", value: { ...ASK, toolCallId, reviewId } };
+  }),
+  commandOfRun("OpenAsk of a release", async (clients, run) => {
+    const { toolCallId } = await acceptCall(clients, run);
+    await startCall(clients, run, toolCallId);
+    return { case: "openAsk", value: { ...RELEASE, ...HELD, toolCallId } };
+  }),
+  commandOfRun("WithdrawAsk", async (clients, run) => {
+    const { askId } = (await askedCall(clients, run)).ask;
+    return { case: "withdrawAsk", value: { askId, reason: "no need" } };
+  }),
+  commandOfRun("SettleAsk by a rule that allows", async (clients, run) => {
+    const { askId } = (await askedCall(clients, run)).ask;
+    const by = { path: ReceiptPath.RULE, rule: "rule 1" };
+    return { case: "settleAsk", value: { askId, ...by, verdict: Verdict.ALLOW_ALWAYS } };
+  }),
+  commandOfRun("SettleAsk by a hook that denies", async (clients, run) => {
+    const { call, ask } = await askedCall(clients, run);
+    const { hookId } = await publishHook(clients, run, call.toolCallId);
+    const by = { path: ReceiptPath.HOOK, hookId };
+    return { case: "settleAsk", value: { askId: ask.askId, ...by, verdict: Verdict.DENY } };
+  }),
+  commandOfRun("StartToolCall that spends an allow", async (clients, run) => {
+    const { call, ask } = await askedCall(clients, run);
+    await answer(clients, ask);
+    return startOf(clients, run, call.toolCallId);
+  }),
+  commandOfRun("AmendToolCall of a call that waits for an answer", async (clients, run) =>
+    amend((await askedCall(clients, run)).call, '{"command":"ls -l"}'),
+  ),
+  commandOfRun("RecordResult of the text of a denied call", async (clients, run) => {
+    const { call, ask } = await askedCall(clients, run);
+    await answer(clients, ask, Verdict.DENY);
+    return canonical(call.toolCallId, { content: TEXT });
+  }),
+  commandOfRun("RecordResult BLOCKED of a call that waits for an answer", async (clients, run) => {
+    const { toolCallId } = (await askedCall(clients, run)).call;
+    const { hookId: blockedByHookId } = await publishHook(clients, run, toolCallId);
+    return canonical(toolCallId, { end: ToolCallState.BLOCKED, blockedByHookId });
+  }),
+];
+
+/** A new turn of two calls, the first parked and the second behind it. */
+async function parkedTurn(clients: Clients, run: OpenRun) {
+  const [first, second] = await acceptTurn(clients, run, [newCall("a"), newCall("b")]);
+  const deferredToolCallIds = [given(second, "call").toolCallId];
+  return park(clients, run, given(first, "call").toolCallId, { deferredToolCallIds });
+}
+
+const AUTHORIZATIONS: readonly Retried[] = [
+  commandOfRun("ParkToolCall with a call behind it", async (clients, run) => {
+    const [first, second] = await acceptTurn(clients, run, [newCall("a"), newCall("b")]);
+    const deferredToolCallIds = [given(second, "call").toolCallId];
+    const { toolCallId } = given(first, "call");
+    return {
+      case: "parkToolCall",
+      value: { toolCallId, displayName: "calendar", deferredToolCallIds },
+    };
+  }),
+  ...[AuthorizationState.GRANTED, AuthorizationState.DENIED].map((outcome) =>
+    commandOfRun(`SettleAuthorization ${AuthorizationState[outcome]}`, async (clients, run) => {
+      const { authorizationId } = await parkedTurn(clients, run);
+      return { case: "settleAuthorization", value: { authorizationId, outcome } };
+    }),
+  ),
+];
+
+const REVIEWS: readonly Retried[] = [
+  commandOfRun("PublishReview", async (clients, run) => {
+    const { toolCallId } = await acceptCall(clients, run);
+    return { case: "publishReview", value: reviewOf(toolCallId, {}, { detail: "why" }) };
+  }),
+  commandOfRun("PublishReview that updates", async (clients, run) => {
+    const { toolCallId } = await acceptCall(clients, run);
+    await publishReview(clients, run, reviewOf(toolCallId, { checker: "first" }));
+    return { case: "publishReview", value: reviewOf(toolCallId, { checker: "second" }) };
+  }),
+];
+
+function answerAsk(verdict: Verdict): Retried {
+  return {
+    name: `AnswerAsk ${Verdict[verdict]}`,
+    prepare: async (clients) => {
+      const run = await openRun(clients);
+      const { sessionId } = run;
+      const { ask } = await askedCall(clients, run);
+      const request = answerTo(await showAsk(clients, sessionId, ask.askId), verdict);
+      const way: Way = async ({ approvals }, requestId) => {
+        const reply = await approvals.answerAsk({ ...request, requestId });
+        return toBinary(AnswerAskResponseSchema, reply);
+      };
+      return { sessionId, ways: [way] };
+    },
+  };
+}
+
 const COMMANDS: readonly Retried[] = [
   commandOfRun("RecordMessage", () => ({
     case: "recordMessage",
@@ -170,11 +317,7 @@ const COMMANDS: readonly Retried[] = [
   ),
   commandOfRun(
     "StartToolCall",
-    async (clients, run) => {
-      const { toolCallId, effective } = await acceptCall(clients, run);
-      const argumentsSha256 = given(effective, "body").sha256;
-      return { case: "startToolCall", value: { toolCallId, argumentsSha256 } };
-    },
+    async (clients, run) => startOf(clients, run, (await acceptCall(clients, run)).toolCallId),
     StartGate.REQUIRED,
   ),
   ...RESULTS,
@@ -192,6 +335,14 @@ const COMMANDS: readonly Retried[] = [
     const [first] = await acceptTurn(clients, run, [newCall("a"), newCall("b")]);
     const notRunToolCallIds = [given(first, "call").toolCallId];
     return { case: "endRun", value: { outcome: RunOutcome.CANCELLED, notRunToolCallIds } };
+  }),
+  ...ASKS,
+  ...AUTHORIZATIONS,
+  ...REVIEWS,
+  commandOfRun("EndRun with calls that wait", async (clients, run) => {
+    await askedCall(clients, run);
+    await parkedTurn(clients, run);
+    return { case: "endRun", value: { outcome: RunOutcome.CANCELLED } };
   }),
   commandOfRun("EndRun that parks", async (clients, run) => {
     await acceptCall(clients, run);
@@ -239,6 +390,8 @@ export const RETRIED: readonly Retried[] = [
       return { sessionId, ways: [way] };
     },
   },
+  answerAsk(Verdict.ALLOW_ONCE),
+  answerAsk(Verdict.DENY),
   beginRun("BeginRun"),
   beginRun("BeginRun that ends another", TakeOver.END),
   beginRun("BeginRun that resumes another", TakeOver.RESUME),
@@ -248,7 +401,12 @@ export const RETRIED: readonly Retried[] = [
     prepare: async (clients) => {
       const run = await openRun(clients);
       const call = await acceptCall(clients, run, newCall("a"));
+      const { ask } = await askedCall(clients, run);
+      const rule = { path: ReceiptPath.RULE, rule: "rule 1", verdict: Verdict.DENY };
       const list: CommandInit[] = [
+        { case: "publishReview", value: reviewOf(ask.toolCallId) },
+        { case: "openAsk", value: { ...ASK, toolCallId: call.toolCallId } },
+        { case: "settleAsk", value: { askId: ask.askId, ...rule } },
         { case: "publishHook", value: { ...HOOK, toolCallId: call.toolCallId } },
         amend(call, '{"command":"ls -l"}'),
         amend(call, '{"command":"ls -l"}'),

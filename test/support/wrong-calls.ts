@@ -1,5 +1,7 @@
 import { Code } from "@connectrpc/connect";
 import { TakeOver } from "../../gen/toolmark/engine/v1/run_service_pb.js";
+import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
+import type { Authorization } from "../../gen/toolmark/v1/authorization_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import { MessageRole, RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { DelegationKind, SessionKind } from "../../gen/toolmark/v1/session_pb.js";
@@ -12,7 +14,7 @@ const BODY_LIMIT = 1000;
 export const FLAGS = [
   ...["--limit-body-bytes", String(BODY_LIMIT), "--limit-inline-body-bytes", "500"],
   ...["--limit-message-bytes", "4000", "--limit-calls-per-turn", "3"],
-  ...["--limit-commands-per-apply", "4"],
+  ...["--limit-commands-per-apply", "4", "--limit-open-asks-per-session", "3"],
 ];
 
 /** What wrong calls are about: a session in every state that they need, and another one. */
@@ -24,8 +26,37 @@ export interface Scene {
   readonly started: ToolCall;
   readonly completed: ToolCall;
   readonly hookId: string;
-  readonly other: { readonly run: OpenRun; readonly call: ToolCall; readonly hookId: string };
+  /** The review of `accepted` for the job ACTION. */
+  readonly reviewId: string;
+  readonly asks: SceneAsks;
+  /** Of the first of two parked calls; the other waits behind it. */
+  readonly pending: Authorization;
+  readonly granted: Authorization;
+  readonly other: {
+    readonly run: OpenRun;
+    readonly call: ToolCall;
+    readonly hookId: string;
+    readonly ask: Ask;
+    readonly pending: Authorization;
+  };
   readonly otherBodyRef: string;
+}
+
+/** Each about a call of its own. */
+export interface SceneAsks {
+  /** It takes no ALLOW_ALWAYS. */
+  readonly open: Ask;
+  readonly answered: Ask;
+  readonly withdrawn: Ask;
+  readonly expired: Ask;
+  /** By amended arguments, with no newer ask. */
+  readonly superseded: Ask;
+  /** A RESULT_RELEASE ask that is open, of a started call. */
+  readonly held: Ask;
+  /** One that was denied. */
+  readonly barred: Ask;
+  /** One that was allowed. */
+  readonly released: Ask;
 }
 
 export interface WrongCall {
@@ -41,13 +72,18 @@ const UNKNOWN = "tc_00000000000000000000000000";
 const TEXT = { data: bytes("x") };
 const HOOK = { phase: "session_start", decision: HookDecision.INFO };
 
-function apply({ clients, run }: Scene, requestId: string, ...commands: CommandInit[]) {
+export function apply({ clients, run }: Scene, requestId: string, ...commands: CommandInit[]) {
   const list = commands.map((command) => ({ command }));
   return clients.runs.apply({ ...of(run, requestId), commands: list });
 }
 
 /** A command that is refused by its fields alone. */
-function malformed(what: string, field: string, rule: string, send: WrongCall["send"]): WrongCall {
+export function malformed(
+  what: string,
+  field: string,
+  rule: string,
+  send: WrongCall["send"],
+): WrongCall {
   const metadata = { field, rule };
   return { what, code: Code.InvalidArgument, reason: "FIELD_INVALID", metadata, send };
 }
@@ -457,19 +493,6 @@ const WRONG_STATES: readonly WrongCall[] = [
         requestId,
         { case: "publishHook", value: HOOK },
         { case: "publishHook", value: { ...HOOK, toolCallId: UNKNOWN } },
-      ),
-  },
-  {
-    what: "an Apply whose last command this server does not offer",
-    code: Code.Unimplemented,
-    reason: "UNIMPLEMENTED",
-    metadata: { command: "1", feature: "withdrawAsk" },
-    send: (scene, requestId) =>
-      apply(
-        scene,
-        requestId,
-        { case: "publishHook", value: HOOK },
-        { case: "withdrawAsk", value: { askId: "ask_1" } },
       ),
   },
   {

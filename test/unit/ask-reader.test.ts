@@ -128,9 +128,9 @@ describe("a session that is not there, or not the caller's", () => {
       await asking.asks.scopeOf(caller, sessionId),
       await asking.asks.askAndReceipt(caller, sessionId, askId),
       await asking.reader.getReceipt(caller, sessionId, "rcp_1"),
-      await asking.reader.listReceipts(caller, sessionId, page),
+      await asking.reader.listReceipts(caller, sessionId, "", page),
       await asking.reader.getAuthorization(caller, sessionId, "aut_1"),
-      await asking.reader.listAuthorizations(caller, sessionId, page),
+      await asking.reader.listAuthorizations(caller, sessionId, "", page),
       await asking.reader.getReview(caller, sessionId, "rv_1"),
     ];
     const expected = replies.map(() => ErrorReason.SESSION_NOT_FOUND);
@@ -191,7 +191,7 @@ test("receipts are listed page by page, oldest first", async () => {
     expected.push(receipt.receiptId);
   }
   const read = async (pageToken: string) =>
-    served(await asking.reader.listReceipts(caller, sessionId, { pageSize: 2, pageToken }));
+    served(await asking.reader.listReceipts(caller, sessionId, "", { pageSize: 2, pageToken }));
   const first = await read("");
   const second = await read(first.nextPageToken);
   const ids = [...first.items, ...second.items].map(({ receiptId }) => receiptId);
@@ -209,7 +209,7 @@ test("authorizations are read and listed", async () => {
   const read = served(await asking.reader.getAuthorization(caller, sessionId, authorizationId));
   expect(read).toMatchObject({ authorizationId, displayName: "mail" });
   const page = { pageSize: 0, pageToken: "" };
-  const { items } = served(await asking.reader.listAuthorizations(caller, sessionId, page));
+  const { items } = served(await asking.reader.listAuthorizations(caller, sessionId, "", page));
   expect(items.map((item) => item.authorizationId)).toEqual([authorizationId]);
 });
 

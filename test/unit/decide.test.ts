@@ -7,29 +7,7 @@ import { Ran, ToolCallState, ToolResultKind } from "../../gen/toolmark/v1/tool_c
 import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
 import { isRefusal } from "../../src/domain/refusal.js";
 import { Decider, type CommandInit } from "../support/decider.js";
-
-const data = (text: string) => ({ data: new TextEncoder().encode(text) });
-
-function startOf(decider: Decider, toolCallId: string): CommandInit {
-  const argumentsSha256 = decider.call(toolCallId).effective?.sha256 ?? new Uint8Array(32);
-  return { case: "startToolCall", value: { toolCallId, argumentsSha256 } };
-}
-
-function resultOf(toolCallId: string, end = ToolCallState.UNSPECIFIED, text?: string): CommandInit {
-  const content = text === undefined ? {} : { content: data(text) };
-  return {
-    case: "recordResult",
-    value: { toolCallId, result: { case: "canonical", value: { end, ...content } } },
-  };
-}
-
-function endRun(outcome: RunOutcome, lists: object = {}): CommandInit {
-  return { case: "endRun", value: { outcome, ...lists } };
-}
-
-function reasonOf(decided: ReturnType<Decider["when"]>): ErrorReason | undefined {
-  return isRefusal(decided) ? decided.reason : undefined;
-}
+import { data, endRun, reasonOf, resultOf, startOf } from "../support/rule-commands.js";
 
 describe("EndRun ends every unfinished call honestly", () => {
   const { CANCELLED, INTERRUPTED, OUTCOME_UNKNOWN } = ToolCallState;
@@ -298,4 +276,16 @@ describe("Apply", () => {
     });
     expect(events.map(({ kind }) => kind)).toEqual(["RESULT_RECORDED", "HOOK_PUBLISHED"]);
   });
+});
+
+test("a second late result is told of the first, also by a run that has ended", () => {
+  const decider = new Decider(StartGate.REQUIRED);
+  const [id = ""] = decider.calls("a");
+  decider.given(startOf(decider, id), endRun(RunOutcome.FAILED));
+  const ended = decider.history.flatMap(({ record: { record } }) =>
+    record.case === "run" ? [record.value.runId] : [],
+  )[0];
+  const late = resultOf(id, ToolCallState.UNSPECIFIED, "late");
+  expect(isRefusal(decider.when([late], ended))).toBe(false);
+  expect(reasonOf(decider.when([late], ended))).toBe(ErrorReason.RESULT_ALREADY_RECORDED);
 });

@@ -50,7 +50,7 @@ export enum ErrorReason {
   ORIGIN_MISMATCH = 3,
 
   /**
-   * INVALID_ARGUMENT. A review's review_id is not the hook_id of its envelope. Mend the request.
+   * INVALID_ARGUMENT. A review's review_id is not that of its call and job. Metadata: field. Mend the request.
    *
    * @generated from enum value: ERROR_REASON_REVIEW_ID_MISMATCH = 4;
    */
@@ -266,7 +266,7 @@ export enum ErrorReason {
   OUTCOME_KNOWN = 74,
 
   /**
-   * FAILED_PRECONDITION. The ask is answered or withdrawn. Metadata: ask_id, receipt_id of the winner. Read the
+   * FAILED_PRECONDITION. The ask is answered or withdrawn. Metadata: ask_id, receipt_id of the winner (absent if an earlier command of the same Apply won). Read the
    * receipt.
    *
    * @generated from enum value: ERROR_REASON_ASK_NOT_OPEN = 75;

@@ -132,7 +132,7 @@ export enum HookDecision {
   UNSPECIFIED = 0,
 
   /**
-   * Nothing; it only informs.
+   * Nothing; it only informs. So do all reviews: what they let happen is said by their disposition.
    *
    * @generated from enum value: HOOK_DECISION_INFO = 1;
    */

@@ -350,7 +350,7 @@ export enum ToolCallState {
   TIMED_OUT = 13,
 
   /**
-   * Nobody knows whether it ran. ReconcileToolCall is the only way out.
+   * Nobody knows how it ended, and mostly not whether it ran. ReconcileToolCall is the only way out.
    *
    * @generated from enum value: TOOL_CALL_STATE_OUTCOME_UNKNOWN = 14;
    */

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import type { AmendToolCallCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import { AskKind, AskState } from "../../../gen/toolmark/v1/ask_pb.js";
 import { EventRecordSchema } from "../../../gen/toolmark/v1/event_pb.js";
-import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
+import type { ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { equalBytes } from "../bytes.js";
 import { EventKind } from "../event-kind.js";
 import { isRefusal } from "../refusal.js";
@@ -12,6 +12,7 @@ import type { Decided, Draft } from "./draft.js";
 import { openAskOf } from "./find-ask.js";
 import { findUnstartedCall } from "./find-call.js";
 import { intakeBody } from "./intake-body.js";
+import { stateWithout } from "./waits-for.js";
 
 export function amendToolCall(
   draft: Draft,
@@ -27,30 +28,26 @@ export function amendToolCall(
     const record = create(EventRecordSchema, { record: { case: "toolCall", value: call } });
     return { events: [], bodies: [], reply: [{ sequence, record }] };
   }
-  takeBackConsent(draft, state, open);
+  const stateAfter = takeBackConsent(draft, state, open);
   const amended = draft.revise(EventKind.toolCallAmended, (revision) => ({
     case: "toolCall",
-    value: { ...call, revision, effective, state: stateAfter(call) },
+    value: { ...call, revision, effective, state: stateAfter },
   }));
   return draft.decision([amended]);
 }
 
-/** Whatever was asked or allowed was about other arguments. */
+/** Whatever was asked or allowed was about other arguments. Returns the state that this leaves the call in. */
 function takeBackConsent(
   draft: Draft,
-  state: SessionState,
+  session: SessionState,
   { call, unspentAllows }: OpenCall,
-): void {
-  const ask = openAskOf(state, call.toolCallId, AskKind.ACTION);
-  if (ask !== undefined) {
-    draft.revise(EventKind.askSuperseded, (revision) => ({
-      case: "ask",
-      value: { ...ask, revision, state: AskState.SUPERSEDED },
-    }));
-  }
+): ToolCallState {
   voidAllows(draft, unspentAllows);
-}
-
-function stateAfter({ state }: ToolCall): ToolCallState {
-  return state === ToolCallState.AWAITING_ANSWER ? ToolCallState.ACCEPTED : state;
+  const ask = openAskOf(session, call.toolCallId, AskKind.ACTION);
+  if (ask === undefined) return call.state;
+  draft.revise(EventKind.askSuperseded, (revision) => ({
+    case: "ask",
+    value: { ...ask, revision, state: AskState.SUPERSEDED },
+  }));
+  return stateWithout(ask, session, call.toolCallId);
 }

@@ -1,13 +1,13 @@
-import { AskProvenance, type Ask } from "../../../gen/toolmark/v1/ask_pb.js";
+import type { Ask } from "../../../gen/toolmark/v1/ask_pb.js";
 import type { AnswerAskRequest } from "../../../gen/toolmark/v1/approval_service_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
-import { ReceiptPath, Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
+import { ReceiptPath } from "../../../gen/toolmark/v1/receipt_pb.js";
 import { equalBytes } from "../bytes.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
 import type { Decided, Draft } from "./draft.js";
 import { findOpenAsk } from "./find-ask.js";
-import { isAllow, settleAsk } from "./settle-ask.js";
+import { refuseVerdict, settleAsk } from "./settle-ask.js";
 
 /** A human's answer. Every reference must be the ask's own, or nothing happens. */
 export function answerAsk(draft: Draft, state: SessionState, request: AnswerAskRequest): Decided {
@@ -41,15 +41,4 @@ function refuseMismatch(field: string): Refusal {
 function refuseToken(draft: Draft, ask: Ask, token: string): Refusal | undefined {
   if (draft.facts.isAnswerToken(ask, token)) return undefined;
   return refuse(ErrorReason.ANSWER_TOKEN_INVALID, "the answer token is not this ask's");
-}
-
-/** Whether the ask takes this verdict, from whomever. Nobody knows who put an ask of unknown provenance. */
-export function refuseVerdict(ask: Ask, verdict: Verdict): Refusal | undefined {
-  const isKnown = ask.provenance !== AskProvenance.UNSPECIFIED;
-  if (ask.allowedVerdicts.includes(verdict) && (isKnown || !isAllow(verdict))) return undefined;
-  const name = Verdict[verdict];
-  return refuse(ErrorReason.VERDICT_NOT_ALLOWED, `the ask does not allow ${name}`, {
-    ask_id: ask.askId,
-    verdict: name,
-  });
 }

@@ -24,8 +24,14 @@ export function decideApply(
   const bodies: NewBody[] = [];
   const events: DraftEvent[] = [];
   const replies: (readonly ReplyRecord[])[] = [];
+  const minted = new Set<string>();
   const seen: Facts = {
     ...facts,
+    mintId: (kind) => {
+      const id = facts.mintId(kind);
+      minted.add(id);
+      return id;
+    },
     settledRecord: (id) => written.get(id) ?? facts.settledRecord(id),
     storedBody: (ref) => bodies.find(({ bodyRef }) => bodyRef === ref) ?? facts.storedBody(ref),
   };
@@ -35,7 +41,7 @@ export function decideApply(
     const draft = new Draft(request.sessionId, state, seen);
     const decided = decideCommand(draft, state, request.runId, command);
     if (isRefusal(decided)) {
-      return { ...decided, metadata: { ...decided.metadata, command: String(index) } };
+      return refuseAll(decided, index, minted);
     }
     state = fold.add(decided.events);
     for (const { record } of decided.events) {
@@ -47,4 +53,12 @@ export function decideApply(
     replies.push(decided.reply);
   }
   return { state, events, bodies, replies };
+}
+
+/** The refusal of one command refuses all: ids that the earlier ones were given name nothing. */
+function refuseAll(refusal: Refusal, index: number, minted: ReadonlySet<string>): Refusal {
+  const lasting = Object.entries(refusal.metadata).filter(
+    ([, value]) => !value.split(",").some((id) => minted.has(id)),
+  );
+  return { ...refusal, metadata: { ...Object.fromEntries(lasting), command: String(index) } };
 }

@@ -2,14 +2,13 @@ import type { EndRunCommand } from "../../../gen/toolmark/engine/v1/command_pb.j
 import { HeldResult } from "../../../gen/toolmark/storage/v1/storage_pb.js";
 import { AuthorizationState } from "../../../gen/toolmark/v1/authorization_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
-import { ReceiptPath, Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
 import { RunOutcome, RunState, StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
 import { Ran, ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
 import { isRefusal, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import { syntheticText } from "../synthetic-text.js";
-import { voidAllows } from "./allows.js";
+import { settleAllows } from "./allows.js";
 import type { Decided, Draft, ReplyRecord } from "./draft.js";
 import {
   findCall,
@@ -20,7 +19,7 @@ import {
   refuseForCall,
 } from "./find-call.js";
 import { closeAuthorization } from "./settle-authorization.js";
-import { writeSettlement } from "./settle-ask.js";
+import { withdrawal, writeSettlement } from "./settle-ask.js";
 import { syntheticResult } from "./synthetic-result.js";
 
 /** What the harness says of calls that have no recorded end. */
@@ -87,10 +86,8 @@ function contradictsStart(open: OpenCall, lists: Lists): boolean {
 
 /** Ends whatever waits in a session. Its calls are ended after it. */
 function closeWaiting(draft: Draft, state: SessionState): void {
-  const { actor } = draft.facts;
   for (const ask of state.openAsks.values()) {
-    const withdrawal = { verdict: Verdict.WITHDRAWN, path: ReceiptPath.SYSTEM, actor, reason: "" };
-    writeSettlement(draft, state, ask, withdrawal);
+    writeSettlement(draft, state, ask, withdrawal(draft));
   }
   for (const authorization of state.pendingAuthorizations.values()) {
     closeAuthorization(draft, authorization, AuthorizationState.CLOSED);
@@ -107,14 +104,27 @@ function endOpenCalls(
   return [...state.openCalls.values()].map((open) => {
     const { call, unspentAllows } = open;
     const end = endOf(open, gate, lists);
-    const result = syntheticResult(draft, syntheticText(end.state));
-    voidAllows(draft, unspentAllows);
+    const result = syntheticResult(draft, textOf(call, end.state));
+    settleAllows(draft, unspentAllows, { ran: end.ran, isReleased: false });
     return draft.revise(EventKind.toolCallEnded, (revision) => ({
       case: "toolCall",
       value: { ...call, revision, ...end, result, endTime: call.endTime ?? draft.facts.now },
     }));
   });
 }
+
+/** What the model is told: what the call waited for, if that is why it did not run. */
+function textOf({ state }: ToolCall, end: ToolCallState): string {
+  const waitedFor = end === ToolCallState.CANCELLED ? WAITED_FOR[state] : undefined;
+  return waitedFor ?? syntheticText(end);
+}
+
+const WAITED_FOR: Partial<Record<ToolCallState, string>> = {
+  [ToolCallState.AWAITING_ANSWER]:
+    "The run ended before the question about this call was answered. It did not run.",
+  [ToolCallState.AWAITING_AUTHORIZATION]:
+    "The run ended before the authorization that this call waited for was given. It did not run.",
+};
 
 /**
  * The end of an unfinished call: withheld if its result was, else what the harness says, else what the recorded start
@@ -136,5 +146,7 @@ function endOf(
   if (notRun.has(call.toolCallId) || provenUnstarted) {
     return { state: ToolCallState.CANCELLED, ran: Ran.NO };
   }
-  return { state: ToolCallState.OUTCOME_UNKNOWN, ran: Ran.UNKNOWN };
+  // Whoever had its result released has seen that it ran.
+  const ran = heldResult === HeldResult.RELEASED ? Ran.YES : Ran.UNKNOWN;
+  return { state: ToolCallState.OUTCOME_UNKNOWN, ran };
 }

@@ -1,54 +1,68 @@
-import { ActorKind, ActorSchema } from "../../../gen/toolmark/v1/origin_pb.js";
 import { create } from "@bufbuild/protobuf";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
-import type { Ask } from "../../../gen/toolmark/v1/ask_pb.js";
-import {
-  AuthorizationState,
-  type Authorization,
-} from "../../../gen/toolmark/v1/authorization_pb.js";
+import { AuthorizationState } from "../../../gen/toolmark/v1/authorization_pb.js";
+import { ActorKind, ActorSchema } from "../../../gen/toolmark/v1/origin_pb.js";
 import { ReceiptPath, Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
-import { waitsUntilMs } from "../deadline.js";
-import type { SessionState } from "../session-state.js";
-import type { Decision, Draft } from "./draft.js";
+import { earliestDeadlineMs, waitsUntilMs } from "../deadline.js";
+import { Fold } from "../evolve.js";
+import type { DraftEvent, SessionState } from "../session-state.js";
+import type { SessionDecision } from "./apply.js";
+import { Draft, type Facts, type NewBody } from "./draft.js";
 import { endAuthorization } from "./settle-authorization.js";
 import { settleAsk } from "./settle-ask.js";
 
 /** Who acts when time runs out. */
 export const SYSTEM_ACTOR = create(ActorSchema, { subject: "", kind: ActorKind.SYSTEM });
 
-/** Whether anything of the session waits until this time or shorter. */
-export function hasDue(state: SessionState, nowMs: number): boolean {
-  if (state.openAsks.size === 0 && state.pendingAuthorizations.size === 0) return false;
-  return waiting(state).some((record) => isDue(record, nowMs));
+/** Whether anything of the session has waited long enough. */
+export function hasDue({ openAsks, pendingAuthorizations }: SessionState, nowMs: number): boolean {
+  return (
+    earliestDeadlineMs(openAsks) <= nowMs || earliestDeadlineMs(pendingAuthorizations) <= nowMs
+  );
 }
 
 /**
- * Expires what has waited long enough: by the clock of the draft, or since the caller, whose clock does not jump, says
- * so of `dueIds`.
+ * Expires what has waited long enough: by the clock of `facts`, or since the caller, whose clock does not jump, says so
+ * of `dueIds`. Each on the state after the one before it, since the end of one can end another.
  */
 export function expireDue(
-  draft: Draft,
-  state: SessionState,
+  sessionId: string,
+  before: SessionState,
+  facts: Facts,
   dueIds: ReadonlySet<string>,
-): Decision {
-  const nowMs = timestampMs(draft.facts.now);
-  for (const ask of state.openAsks.values()) {
-    if (!isDue(ask, nowMs) && !dueIds.has(ask.askId)) continue;
+): SessionDecision {
+  const fold = new Fold(before);
+  const events: DraftEvent[] = [];
+  const bodies: NewBody[] = [];
+  let state = before;
+  for (const id of dueOf(before, timestampMs(facts.now), dueIds)) {
+    const draft = new Draft(sessionId, state, facts);
+    expire(draft, state, id);
+    if (draft.events.length > 0) state = fold.add(draft.events);
+    events.push(...draft.events);
+    bodies.push(...draft.bodies);
+  }
+  return { state, events, bodies, replies: [] };
+}
+
+function dueOf(
+  { openAsks, pendingAuthorizations }: SessionState,
+  nowMs: number,
+  dueIds: ReadonlySet<string>,
+): string[] {
+  return [...openAsks, ...pendingAuthorizations]
+    .filter(([id, record]) => dueIds.has(id) || (waitsUntilMs(record) ?? Infinity) <= nowMs)
+    .map(([id]) => id);
+}
+
+function expire(draft: Draft, state: SessionState, id: string): void {
+  const ask = state.openAsks.get(id);
+  if (ask !== undefined) {
     const expiry = { verdict: Verdict.EXPIRED, path: ReceiptPath.TIMEOUT, reason: "" };
     settleAsk(draft, state, ask, { ...expiry, actor: SYSTEM_ACTOR });
   }
-  for (const authorization of state.pendingAuthorizations.values()) {
-    const isOver = isDue(authorization, nowMs) || dueIds.has(authorization.authorizationId);
-    if (isOver) endAuthorization(draft, state, authorization, AuthorizationState.EXPIRED);
+  const authorization = state.pendingAuthorizations.get(id);
+  if (authorization !== undefined) {
+    endAuthorization(draft, state, authorization, AuthorizationState.EXPIRED);
   }
-  return draft.decision([]);
-}
-
-function waiting(state: SessionState): (Ask | Authorization)[] {
-  return [...state.openAsks.values(), ...state.pendingAuthorizations.values()];
-}
-
-function isDue(record: Ask | Authorization, nowMs: number): boolean {
-  const untilMs = waitsUntilMs(record);
-  return untilMs !== undefined && untilMs <= nowMs;
 }

@@ -6,6 +6,7 @@ import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import type { Facts } from "./draft.js";
 import { openAskOf } from "./find-ask.js";
+import { pendingAuthorizationOf } from "./waits-for.js";
 
 /** A call of the session: open, or settled with its result. */
 export type FoundCall =
@@ -51,10 +52,7 @@ export function refuseForCall(reason: ErrorReason, message: string, call: ToolCa
 export function refuseWaiting(state: SessionState, call: ToolCall): Refusal {
   const { toolCallId } = call;
   const ask = openAskOf(state, toolCallId, AskKind.ACTION);
-  const authorization = [...state.pendingAuthorizations.values()].find(
-    (pending) =>
-      pending.toolCallId === toolCallId || pending.deferredToolCallIds.includes(toolCallId),
-  );
+  const authorization = pendingAuthorizationOf(state, toolCallId);
   const message = `the call waits for an ${ask === undefined ? "authorization" : "answer"}`;
   return refuse(ErrorReason.START_NOT_ALLOWED, message, {
     tool_call_id: toolCallId,

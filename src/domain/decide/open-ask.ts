@@ -8,6 +8,7 @@ import { ReviewJob } from "../../../gen/toolmark/v1/review_pb.js";
 import { StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
+import type { Limits } from "../limits.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import { voidAllows } from "./allows.js";
@@ -44,11 +45,13 @@ export function openAsk(
   const refused =
     refuseReview(draft.facts, command) ??
     refusePast(draft.facts, command.expireTime) ??
-    refuseTooMany(state, earlier, draft.facts.limits.openAsksPerSession);
+    refuseTooMany(state, earlier, draft.facts.limits);
   if (refused !== undefined) return refused;
+  const replaced = earlier ?? supersededAsk(draft.facts, open, command.kind);
+  if (isRefusal(replaced)) return replaced;
 
   const askId = draft.facts.mintId("ask");
-  replaceEarlier(draft, open, command.kind, { earlier, askId });
+  replaceEarlier(draft, open, command.kind, { replaced, askId });
   const ask = askOf(draft, open.call, command, { askId, runId: run.runId });
   const opened = draft.revise(EventKind.askOpened, (revision) => {
     ask.revision = revision;
@@ -101,26 +104,45 @@ function refuseReview(facts: Facts, command: OpenAskCommand): Refusal | undefine
     : refuseHook(field, "is of a job that does not lead to this kind of ask");
 }
 
+/** Bounds what is open: asks, and with them the allows that nobody has used. */
 function refuseTooMany(
-  { openAsks }: SessionState,
+  { openAsks, openCalls }: SessionState,
   earlier: Ask | undefined,
-  limit: number,
+  { openAsksPerSession, openCallsPerSession }: Limits,
 ): Refusal | undefined {
-  if (earlier !== undefined || openAsks.size < limit) return undefined;
-  return refuse(ErrorReason.QUOTA_EXCEEDED, `the session would have more than ${limit} open asks`, {
-    field: "command",
-    limit: String(limit),
-  });
+  if (earlier === undefined && openAsks.size >= openAsksPerSession) {
+    return refuseCount("open asks", openAsksPerSession);
+  }
+  let allows = 0;
+  for (const { unspentAllows } of openCalls.values()) allows += unspentAllows.length;
+  if (allows + openAsks.size < openCallsPerSession) return undefined;
+  return refuseCount("open asks and unspent allows", openCallsPerSession);
 }
 
-/** The new ask takes the place of the open one, or of the one that amended arguments have superseded. */
+function refuseCount(what: string, limit: number): Refusal {
+  const message = `the session would have more than ${limit} ${what}`;
+  return refuse(ErrorReason.QUOTA_EXCEEDED, message, { field: "command", limit: String(limit) });
+}
+
+/** The ask that amended arguments superseded, which has no newer one yet. */
+function supersededAsk(
+  facts: Facts,
+  { supersededAskId }: OpenCall,
+  kind: AskKind,
+): Ask | Refusal | undefined {
+  if (kind !== AskKind.ACTION || supersededAskId === undefined) return undefined;
+  const record = facts.settledRecord(supersededAskId);
+  if (record?.case === "ask") return record.value;
+  return refuse(ErrorReason.DATA_DAMAGED, "the superseded ask is missing", { id: supersededAskId });
+}
+
+/** The new ask takes the place of the one before it. */
 function replaceEarlier(
   draft: Draft,
-  { supersededAsk, unspentAllows }: OpenCall,
+  { unspentAllows }: OpenCall,
   kind: AskKind,
-  { earlier, askId }: { readonly earlier: Ask | undefined; readonly askId: string },
+  { replaced, askId }: { readonly replaced: Ask | undefined; readonly askId: string },
 ): void {
-  const replaced = earlier ?? (kind === AskKind.ACTION ? supersededAsk : undefined);
   if (replaced !== undefined) {
     draft.revise(EventKind.askSuperseded, (revision) => ({
       case: "ask",

@@ -4,14 +4,15 @@ import {
   AuthorizationSchema,
   AuthorizationState,
 } from "../../../gen/toolmark/v1/authorization_pb.js";
+import { EventRecordSchema } from "../../../gen/toolmark/v1/event_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import type { Run } from "../../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
-import type { SessionState } from "../session-state.js";
+import type { OpenCall, SessionState } from "../session-state.js";
 import type { Decided, Draft, ReplyRecord } from "./draft.js";
-import { findUnstartedCall, hasRun, isWaiting, refuseWaiting } from "./find-call.js";
+import { findUnstartedCall, hasEnded, hasRun, isWaiting, refuseWaiting } from "./find-call.js";
 import { refusePast } from "./refuse-past.js";
 
 export function parkToolCall(
@@ -24,33 +25,31 @@ export function parkToolCall(
   if (isRefusal(open)) return open;
   const { call } = open;
   if (isWaiting(call)) return refuseWaiting(state, call);
-  const deferred = deferrableCalls(state, call);
+  const deferred = unresolvedAfter(state, call);
   const refused =
     refuseOtherSuffix(deferred, command.deferredToolCallIds) ??
     refusePast(draft.facts, command.expireTime);
   if (refused !== undefined) return refused;
   const authorization = requestAuthorization(draft, run, command);
-  const calls = [call, ...deferred].map((waiting) => parkCall(draft, waiting));
+  const calls = [open, ...deferred].map((waiting) => parkCall(draft, waiting));
   return draft.decision([authorization, ...calls]);
 }
 
-/** The later calls of the turn that could go on now and so would overtake the parked one. */
-function deferrableCalls({ openCalls }: SessionState, { turnId, index }: ToolCall): ToolCall[] {
+/** The later calls of the turn that have neither started nor ended: none of them is to overtake the parked one. */
+function unresolvedAfter({ openCalls }: SessionState, { turnId, index }: ToolCall): OpenCall[] {
   return [...openCalls.values()]
-    .filter((open) => !hasRun(open))
-    .map(({ call }) => call)
-    .filter((call) => call.turnId === turnId && call.index > index)
-    .filter((call) => call.state === ToolCallState.ACCEPTED)
-    .sort((left, right) => left.index - right.index);
+    .filter(({ call }) => call.turnId === turnId && call.index > index)
+    .filter((open) => !hasEnded(open.call) && !hasRun(open))
+    .sort((left, right) => left.call.index - right.call.index);
 }
 
 function refuseOtherSuffix(
-  deferred: readonly ToolCall[],
+  deferred: readonly OpenCall[],
   named: readonly string[],
 ): Refusal | undefined {
   const isSame =
     deferred.length === named.length &&
-    deferred.every(({ toolCallId }, place) => toolCallId === named[place]);
+    deferred.every(({ call }, place) => call.toolCallId === named[place]);
   if (isSame) return undefined;
   const field = "command.deferred_tool_call_ids";
   const message = `${field} are not exactly the later calls of the turn that could go on now`;
@@ -76,7 +75,12 @@ function requestAuthorization(draft: Draft, run: Run, command: ParkToolCallComma
   });
 }
 
-function parkCall(draft: Draft, call: ToolCall): ReplyRecord {
+/** A call that waits for something else already goes on doing so. */
+function parkCall(draft: Draft, { call, sequence }: OpenCall): ReplyRecord {
+  if (isWaiting(call)) {
+    const record = create(EventRecordSchema, { record: { case: "toolCall", value: call } });
+    return { sequence, record };
+  }
   return draft.revise(EventKind.toolCallWaiting, (revision) => ({
     case: "toolCall",
     value: { ...call, revision, state: ToolCallState.AWAITING_AUTHORIZATION },

@@ -25,8 +25,9 @@ export function reconcileToolCall(
   if (isRefusal(found)) return found;
   const { call } = found;
   if (call.state !== ToolCallState.OUTCOME_UNKNOWN) return refuseKnown(call);
-  if (command.end === ToolCallState.CANCELLED && call.startTime !== undefined) {
-    return refuseForCall(ErrorReason.TOOL_CALL_STARTED, "the call's start is recorded", call);
+  const hasStarted = call.startTime !== undefined || call.ran === Ran.YES;
+  if (command.end === ToolCallState.CANCELLED && hasStarted) {
+    return refuseForCall(ErrorReason.TOOL_CALL_STARTED, "the call has started", call);
   }
   const late = foundResult(draft, call, command);
   if (isRefusal(late)) return late;

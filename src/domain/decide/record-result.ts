@@ -9,7 +9,6 @@ import { AskKind } from "../../../gen/toolmark/v1/ask_pb.js";
 import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { HookDecision, type Hook } from "../../../gen/toolmark/v1/hook_pb.js";
-import { ReceiptPath, Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
 import { ReviewDisposition, ReviewJob } from "../../../gen/toolmark/v1/review_pb.js";
 import { StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
 import {
@@ -25,9 +24,9 @@ import { equalBytes } from "../bytes.js";
 import { EventKind } from "../event-kind.js";
 import { invariant } from "../invariant.js";
 import { isRefusal, type Refusal } from "../refusal.js";
-import type { OpenCall, SessionState, UnspentAllow } from "../session-state.js";
+import type { OpenCall, SessionState } from "../session-state.js";
 import { syntheticText } from "../synthetic-text.js";
-import { spendAllows, voidAllows } from "./allows.js";
+import { settleAllows } from "./allows.js";
 import type { Decided, Draft, Facts } from "./draft.js";
 import { openAskOf } from "./find-ask.js";
 import {
@@ -41,13 +40,8 @@ import {
 } from "./find-call.js";
 import { findHookOfCall, refuseHook } from "./find-hook.js";
 import { intakeBody } from "./intake-body.js";
-import { writeSettlement } from "./settle-ask.js";
+import { withdrawal, writeSettlement } from "./settle-ask.js";
 import { syntheticResult } from "./synthetic-result.js";
-
-/** Whether a call may still be given a result that changes nothing but `late_result`. */
-export function takesLateResult(call: ToolCall): boolean {
-  return call.result?.kind === ToolResultKind.SYNTHETIC && call.lateResult === undefined;
-}
 
 export function recordResult(
   draft: Draft,
@@ -56,23 +50,27 @@ export function recordResult(
   command: RecordResultCommand,
 ): Decided {
   const found = findCall(state, draft.facts, command.toolCallId);
-  const isLate =
-    command.result.case === "canonical" &&
-    !isRefusal(found) &&
-    found.kind === "settled" &&
-    takesLateResult(found.call);
-  if (isRefusal(run) && !(isLate && run.reason === ErrorReason.RUN_NOT_ACTIVE)) return run;
+  if (isRefusal(run)) {
+    const isLate = !isRefusal(found) && found.kind === "settled" && isLateFor(found.call, command);
+    if (!isLate || run.reason !== ErrorReason.RUN_NOT_ACTIVE) return run;
+  }
   if (isRefusal(found)) return found;
   const { call } = found;
   if (found.kind === "open") {
     invariant(!isRefusal(run), "an open call takes results of the active run only");
     return recordForOpenCall(draft, state, { run, open: found.open }, command);
   }
-  if (command.result.case === "canonical" && isLate) {
-    return recordLateResult(draft, call, command.result.value);
+  const { result } = command;
+  if (result.case === "canonical" && isLateFor(call, command)) {
+    return recordLateResult(draft, call, result.value);
   }
-  if (command.result.case === "provisional") return refuseEnded(call);
+  if (result.case === "provisional") return refuseEnded(call);
   return refuseForCall(ErrorReason.RESULT_ALREADY_RECORDED, "the call has its result", call);
+}
+
+/** Whether it is the result of a call that the service has ended with a text of its own. */
+function isLateFor(call: ToolCall, { result }: RecordResultCommand): boolean {
+  return result.case === "canonical" && call.result?.kind === ToolResultKind.SYNTHETIC;
 }
 
 /** An open call and the active run. */
@@ -214,30 +212,12 @@ function recordCanonical(
 /** A blocked call needs no answer any more. */
 function withdrawOpenAsk(draft: Draft, state: SessionState, { toolCallId }: ToolCall): void {
   const ask = openAskOf(state, toolCallId, AskKind.ACTION);
-  if (ask === undefined) return;
-  const { actor } = draft.facts;
-  const withdrawal = { verdict: Verdict.WITHDRAWN, path: ReceiptPath.SYSTEM, actor, reason: "" };
-  writeSettlement(draft, state, ask, withdrawal);
+  if (ask !== undefined) writeSettlement(draft, state, ask, withdrawal(draft));
 }
 
 /** Whether a result gives the model what a release was asked for. */
 function isReleasing(end: ToolCallState, content: Uint8Array | undefined): boolean {
   return end !== ToolCallState.WITHHELD && content !== undefined;
-}
-
-/** An allow is spent by what it allowed, and void if that did not happen. */
-function settleAllows(
-  draft: Draft,
-  allows: readonly UnspentAllow[],
-  { ran, isReleased }: { readonly ran: Ran; readonly isReleased: boolean },
-): void {
-  const isSpent = ({ kind }: UnspentAllow): boolean =>
-    kind === AskKind.RESULT_RELEASE ? isReleased : ran === Ran.YES;
-  spendAllows(draft, allows.filter(isSpent));
-  voidAllows(
-    draft,
-    allows.filter((allow) => !isSpent(allow)),
-  );
 }
 
 function endState(call: ToolCall, { end }: CanonicalResult): ToolCallState {
@@ -278,6 +258,13 @@ function recordLateResult(draft: Draft, call: ToolCall, canonical: CanonicalResu
   // The call has its end: a late result that claims another one is no mere evidence.
   if (canonical.content === undefined || canonical.end !== ToolCallState.UNSPECIFIED) {
     return refuseEnded(call);
+  }
+  if (call.state === ToolCallState.WITHHELD) {
+    return refuseForCall(ErrorReason.RESULT_HELD, "the result of the call was held", call);
+  }
+  if (call.lateResult !== undefined) {
+    const message = "the call has its late result";
+    return refuseForCall(ErrorReason.RESULT_ALREADY_RECORDED, message, call);
   }
   const content = intakeBody(draft, canonical.content, "command.canonical.content");
   if (isRefusal(content)) return content;

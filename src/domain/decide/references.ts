@@ -1,6 +1,7 @@
 import type { Command } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import type { AnswerAskRequest } from "../../../gen/toolmark/v1/approval_service_pb.js";
 import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
+import type { SessionState } from "../session-state.js";
 import { reviewIdOf } from "./publish-review.js";
 
 /** What must be looked up before commands can be decided. */
@@ -9,7 +10,7 @@ export interface References {
   readonly bodyRefs: readonly string[];
 }
 
-function recordIdsOf({ command }: Command): readonly string[] {
+function recordIdsOf({ command }: Command, state: SessionState): readonly string[] {
   switch (command.case) {
     case "amendToolCall":
     case "startToolCall":
@@ -22,7 +23,8 @@ function recordIdsOf({ command }: Command): readonly string[] {
     }
     case "openAsk": {
       const { toolCallId, reviewId } = command.value;
-      return reviewId === undefined ? [toolCallId] : [toolCallId, reviewId];
+      const superseded = state.openCalls.get(toolCallId)?.supersededAskId;
+      return [toolCallId, reviewId, superseded].filter((id) => id !== undefined);
     }
     case "withdrawAsk":
       return [command.value.askId];
@@ -68,9 +70,13 @@ export function referencesOfAnswer({ askId }: AnswerAskRequest): References {
   return { recordIds: [askId], bodyRefs: [] };
 }
 
-/** The records and stored bodies that commands name. */
-export function referencesOf(runId: string, commands: readonly Command[]): References {
-  const recordIds = [runId, ...commands.flatMap(recordIdsOf)];
+/** The records and stored bodies that commands name, or need of what they name. */
+export function referencesOf(
+  runId: string,
+  commands: readonly Command[],
+  state: SessionState,
+): References {
+  const recordIds = [runId, ...commands.flatMap((command) => recordIdsOf(command, state))];
   const bodyRefs = commands
     .flatMap(bodiesOf)
     .map((body) => (body?.data === undefined ? (body?.bodyRef ?? "") : ""))

@@ -2,11 +2,10 @@ import type { SettleAskCommand } from "../../../gen/toolmark/engine/v1/command_p
 import type { Ask } from "../../../gen/toolmark/v1/ask_pb.js";
 import { isRefusal, type Refusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
-import { refuseVerdict } from "./answer-ask.js";
 import type { Decided, Draft, Facts } from "./draft.js";
 import { findOpenAsk } from "./find-ask.js";
 import { findHookOfCall } from "./find-hook.js";
-import { settleAsk } from "./settle-ask.js";
+import { refuseVerdict, settleAsk } from "./settle-ask.js";
 
 /** The answer of a rule or a hook, told by the harness. */
 export function settleAskByMachine(

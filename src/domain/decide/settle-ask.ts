@@ -1,19 +1,22 @@
 import { create } from "@bufbuild/protobuf";
-import { AskKind, AskState, type Ask } from "../../../gen/toolmark/v1/ask_pb.js";
+import { AskKind, AskProvenance, AskState, type Ask } from "../../../gen/toolmark/v1/ask_pb.js";
+import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import type { Actor } from "../../../gen/toolmark/v1/origin_pb.js";
 import {
+  ReceiptPath,
   ReceiptSchema,
   SpendState,
   Verdict,
   type Receipt,
-  type ReceiptPath,
 } from "../../../gen/toolmark/v1/receipt_pb.js";
-import { Ran, ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
+import { Ran, ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
 import { invariant } from "../invariant.js";
+import { refuse, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import { voidAllows } from "./allows.js";
 import type { Draft, ReplyRecord } from "./draft.js";
+import { stateWithout } from "./waits-for.js";
 
 /** How an ask is settled, and by whom. */
 export interface Settlement {
@@ -35,6 +38,23 @@ export function isAllow(verdict: Verdict): boolean {
   return verdict === Verdict.ALLOW_ONCE || verdict === Verdict.ALLOW_ALWAYS;
 }
 
+/** Whether the ask takes this verdict, from whomever. Nobody knows who put an ask of unknown provenance. */
+export function refuseVerdict(ask: Ask, verdict: Verdict): Refusal | undefined {
+  const isKnown = ask.provenance !== AskProvenance.UNSPECIFIED;
+  if (ask.allowedVerdicts.includes(verdict) && (isKnown || !isAllow(verdict))) return undefined;
+  const name = Verdict[verdict];
+  return refuse(ErrorReason.VERDICT_NOT_ALLOWED, `the ask does not allow ${name}`, {
+    ask_id: ask.askId,
+    verdict: name,
+  });
+}
+
+/** What takes an ask back that nobody needs to answer any more. */
+export function withdrawal(draft: Draft, reason = ""): Settlement {
+  const { actor } = draft.facts;
+  return { verdict: Verdict.WITHDRAWN, path: ReceiptPath.SYSTEM, actor, reason };
+}
+
 /** Settles an open ask: its receipt, which is the reply, its own end, and what that means for its call. */
 export function settleAsk(
   draft: Draft,
@@ -44,7 +64,11 @@ export function settleAsk(
 ): ReplyRecord {
   const open = callOfAsk(state, ask);
   const receipt = writeSettlement(draft, state, ask, settlement);
-  if (ask.kind === AskKind.ACTION) moveCall(draft, open, settlement.verdict);
+  if (ask.kind !== AskKind.ACTION) return receipt;
+  const { verdict } = settlement;
+  const goesOn = isAllow(verdict) || verdict === Verdict.WITHDRAWN;
+  if (goesOn) letGoOn(draft, state, ask, open.call);
+  else endCall(draft, open, verdict);
   return receipt;
 }
 
@@ -103,16 +127,16 @@ function receiptOf(
   });
 }
 
-/** A denial or an expiry ends the call, without a result yet; anything else lets it go on. */
-function moveCall(draft: Draft, { call, unspentAllows }: OpenCall, verdict: Verdict): void {
-  const goesOn = isAllow(verdict) || verdict === Verdict.WITHDRAWN;
-  if (goesOn) {
-    draft.revise(EventKind.toolCallReady, (revision) => ({
-      case: "toolCall",
-      value: { ...call, revision, state: ToolCallState.ACCEPTED },
-    }));
-    return;
-  }
+function letGoOn(draft: Draft, session: SessionState, ask: Ask, call: ToolCall): void {
+  const state = stateWithout(ask, session, call.toolCallId);
+  draft.revise(EventKind.toolCallReady, (revision) => ({
+    case: "toolCall",
+    value: { ...call, revision, state },
+  }));
+}
+
+/** A denial or an expiry ends the call, without a result yet. */
+function endCall(draft: Draft, { call, unspentAllows }: OpenCall, verdict: Verdict): void {
   voidAllows(draft, unspentAllows);
   const state = verdict === Verdict.EXPIRED ? ToolCallState.EXPIRED : ToolCallState.DENIED;
   draft.revise(EventKind.toolCallEnded, (revision) => ({

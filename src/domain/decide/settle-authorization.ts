@@ -1,9 +1,12 @@
+import { create } from "@bufbuild/protobuf";
 import type { SettleAuthorizationCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import { AskKind } from "../../../gen/toolmark/v1/ask_pb.js";
 import {
   AuthorizationState,
   type Authorization,
 } from "../../../gen/toolmark/v1/authorization_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
+import { EventRecordSchema } from "../../../gen/toolmark/v1/event_pb.js";
 import { Ran, ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
 import { invariant } from "../invariant.js";
@@ -11,7 +14,11 @@ import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import { voidAllows } from "./allows.js";
 import type { Decided, Draft, Facts, ReplyRecord } from "./draft.js";
+import { openAskOf } from "./find-ask.js";
+import { hasEnded } from "./find-call.js";
+import { withdrawal, writeSettlement } from "./settle-ask.js";
 import { syntheticResult } from "./synthetic-result.js";
+import { stateWithout } from "./waits-for.js";
 
 export function settleAuthorization(
   draft: Draft,
@@ -33,8 +40,8 @@ export function endAuthorization(
   const settled = closeAuthorization(draft, authorization, outcome);
   const calls = waitingCalls(state, authorization).map((open) =>
     outcome === AuthorizationState.GRANTED
-      ? letGoOn(draft, open)
-      : endCall(draft, open, endOf(open, authorization, outcome)),
+      ? letGoOn(draft, state, authorization, open)
+      : endCall(draft, state, open, endOf(open, authorization, outcome)),
   );
   return [settled, ...calls];
 }
@@ -92,14 +99,33 @@ function endOf(open: OpenCall, { toolCallId }: Authorization, outcome: Authoriza
   return end;
 }
 
-function letGoOn(draft: Draft, { call }: OpenCall): ReplyRecord {
+/** Unless the call waits for something else as well. */
+function letGoOn(
+  draft: Draft,
+  session: SessionState,
+  granted: Authorization,
+  { call, sequence }: OpenCall,
+): ReplyRecord {
+  const state = stateWithout(granted, session, call.toolCallId);
+  if (state === call.state) {
+    const record = create(EventRecordSchema, { record: { case: "toolCall", value: call } });
+    return { sequence, record };
+  }
   return draft.revise(EventKind.toolCallReady, (revision) => ({
     case: "toolCall",
-    value: { ...call, revision, state: ToolCallState.ACCEPTED },
+    value: { ...call, revision, state },
   }));
 }
 
-function endCall(draft: Draft, { call, unspentAllows }: OpenCall, end: End): ReplyRecord {
+/** Ends a call, and first what else it waits for. */
+function endCall(draft: Draft, state: SessionState, open: OpenCall, end: End): ReplyRecord {
+  const { call, unspentAllows } = open;
+  const ask = openAskOf(state, call.toolCallId, AskKind.ACTION);
+  if (ask !== undefined) writeSettlement(draft, state, ask, withdrawal(draft));
+  for (const pending of state.pendingAuthorizations.values()) {
+    const isOwn = pending.toolCallId === call.toolCallId;
+    if (isOwn && end === BEHIND) closeAuthorization(draft, pending, AuthorizationState.CLOSED);
+  }
   voidAllows(draft, unspentAllows);
   const result = syntheticResult(draft, end.text);
   return draft.revise(EventKind.toolCallEnded, (revision) => ({
@@ -117,7 +143,9 @@ function endCall(draft: Draft, { call, unspentAllows }: OpenCall, end: End): Rep
 
 function waitingCalls(state: SessionState, authorization: Authorization): OpenCall[] {
   const { toolCallId, deferredToolCallIds } = authorization;
-  return [toolCallId, ...deferredToolCallIds].flatMap((id) => state.openCalls.get(id) ?? []);
+  return [toolCallId, ...deferredToolCallIds]
+    .flatMap((id) => state.openCalls.get(id) ?? [])
+    .filter(({ call }) => !hasEnded(call));
 }
 
 function findPending(

@@ -1,10 +1,9 @@
 import type { WithdrawAskCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
-import { ReceiptPath, Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
 import { isRefusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
 import type { Decided, Draft } from "./draft.js";
 import { findOpenAsk } from "./find-ask.js";
-import { settleAsk } from "./settle-ask.js";
+import { settleAsk, withdrawal } from "./settle-ask.js";
 
 export function withdrawAsk(
   draft: Draft,
@@ -13,7 +12,5 @@ export function withdrawAsk(
 ): Decided {
   const ask = findOpenAsk(state, draft.facts, askId);
   if (isRefusal(ask)) return ask;
-  const { actor } = draft.facts;
-  const withdrawal = { verdict: Verdict.WITHDRAWN, path: ReceiptPath.SYSTEM, actor, reason };
-  return draft.decision([settleAsk(draft, state, ask, withdrawal)]);
+  return draft.decision([settleAsk(draft, state, ask, withdrawal(draft, reason))]);
 }

@@ -54,7 +54,8 @@ export function approvalHandlers({
       return isRefusal(receipt) ? receipt : create(GetReceiptResponseSchema, { receipt });
     },
     async listReceipts(context, request) {
-      const page = await reader.listReceipts(callerOf(context), request.sessionId, request);
+      const { sessionId, toolCallId } = request;
+      const page = await reader.listReceipts(callerOf(context), sessionId, toolCallId, request);
       if (isRefusal(page)) return page;
       const { items: receipts, nextPageToken } = page;
       return create(ListReceiptsResponseSchema, { receipts: [...receipts], nextPageToken });

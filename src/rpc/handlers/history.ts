@@ -48,8 +48,9 @@ export function historyHandlers(
       const review = await reader.getReview(caller, sessionId, reviewId);
       if (isRefusal(review)) return review;
       const session = { tenant: caller.tenant, sessionId };
-      const detail = details.get(session, reviewId) ?? "";
-      return create(GetReviewDetailResponseSchema, { reviewId, detail });
+      const { text: detail = "", revision } = details.get(session, reviewId) ?? {};
+      const since = revision === undefined ? {} : { revision };
+      return create(GetReviewDetailResponseSchema, { reviewId, detail, ...since });
     },
     async getAuthorization(context, { sessionId, authorizationId }) {
       const caller = callerOf(context);
@@ -58,7 +59,9 @@ export function historyHandlers(
       return create(GetAuthorizationResponseSchema, { authorization });
     },
     async listAuthorizations(context, request) {
-      const page = await reader.listAuthorizations(callerOf(context), request.sessionId, request);
+      const { sessionId, toolCallId } = request;
+      const caller = callerOf(context);
+      const page = await reader.listAuthorizations(caller, sessionId, toolCallId, request);
       if (isRefusal(page)) return page;
       const { items, nextPageToken } = page;
       return create(ListAuthorizationsResponseSchema, {

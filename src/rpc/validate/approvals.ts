@@ -11,6 +11,7 @@ import { AskState, AskStateSchema } from "../../../gen/toolmark/v1/ask_pb.js";
 import { refuseField } from "../../domain/refusal.js";
 import { VERDICTS_TO_GIVE } from "./asks.js";
 import {
+  type Checked,
   checkEnum,
   checkId,
   checkIdOrEmpty,
@@ -20,13 +21,12 @@ import {
   checkRequestId,
   checkSha256,
   checkText,
+  OWNER_SUBJECT_BYTES,
   REASON_BYTES,
   specifiedValues,
-  type Checked,
+  TOOL_NAME_BYTES,
 } from "./checks.js";
 
-const OWNER_SUBJECT_BYTES = 256;
-const TOOL_NAME_BYTES = 512;
 const CURSOR_BYTES = 4096;
 const ANSWER_TOKEN = /^[\x20-\x7e]{1,512}$/;
 
@@ -99,5 +99,9 @@ export function checkGetReceipt(request: GetReceiptRequest): Checked {
 }
 
 export function checkListReceipts(request: ListReceiptsRequest): Checked {
-  return checkId(request.sessionId, "", "session_id") ?? checkPageToken(request.pageToken);
+  return (
+    checkId(request.sessionId, "", "session_id") ??
+    checkPageToken(request.pageToken) ??
+    checkIdOrEmpty(request.toolCallId, "", "tool_call_id")
+  );
 }

@@ -24,6 +24,7 @@ import {
   specifiedValues,
   type Checked,
   type CommandCheck,
+  checkCountMax,
 } from "./checks.js";
 
 const ASK_TEXT_BYTES = 16 * 1024;
@@ -114,14 +115,12 @@ function checkSettledBy({ path, rule, hookId }: SettleAskCommand, at: string): C
 export const checkParkToolCall: CommandCheck<ParkToolCallCommand> = (command, at, limits) => {
   const { deferredToolCallIds } = command;
   const deferred = "deferred_tool_call_ids";
-  const entries = limits.callsPerTurn;
   return (
     checkId(command.toolCallId, at, "tool_call_id") ??
     checkRequiredText(command.displayName, at, "display_name", DISPLAY_NAME_BYTES) ??
     checkOptionalTimestamp(command.expireTime, at, "expire_time") ??
-    (deferredToolCallIds.length > entries
-      ? refuseField(fieldPath(at, deferred), `must have at most ${entries} entries`)
-      : checkListedOnce(deferredToolCallIds, at, deferred))
+    checkCountMax(deferredToolCallIds.length, at, deferred, limits.openCallsPerSession) ??
+    checkListedOnce(deferredToolCallIds, at, deferred)
   );
 };
 

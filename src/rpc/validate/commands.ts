@@ -33,23 +33,23 @@ import {
   checkCount,
   checkCountMax,
   checkEach,
+  type Checked,
   checkEnum,
   checkId,
   checkListedOnce,
   checkOptionalText,
   checkRequiredText,
   checkSha256,
+  type CommandCheck,
   fieldPath,
   specifiedValues,
-  type Checked,
-  type CommandCheck,
+  TOOL_NAME_BYTES,
 } from "./checks.js";
 import { checkPublishHook, checkPublishReview } from "./evidence.js";
 
 const PROVIDER_ID_BYTES = 4096;
 const PROVIDER_BYTES = 128;
 const MODEL_BYTES = 256;
-const TOOL_NAME_BYTES = 512;
 
 const MESSAGE_ROLES = specifiedValues(MessageRoleSchema);
 const RUN_OUTCOMES = specifiedValues(RunOutcomeSchema);

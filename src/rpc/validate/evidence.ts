@@ -19,21 +19,21 @@ import {
 import { refuseField } from "../../domain/refusal.js";
 import {
   checkEach,
+  type Checked,
   checkEnum,
   checkId,
   checkIdOrEmpty,
   checkOptionalId,
   checkRequiredText,
   checkText,
+  type CommandCheck,
   fieldPath,
   specifiedValues,
-  type Checked,
-  type CommandCheck,
+  TOOL_NAME_BYTES,
 } from "./checks.js";
 
 const PHASE_BYTES = 128;
 const HOOK_NAME_BYTES = 512;
-const TOOL_NAME_BYTES = 512;
 /** Of a reason code, a rule, its origin and a checker. */
 const REVIEW_TEXT_BYTES = 512;
 const EVIDENCE_REF_BYTES = 512;

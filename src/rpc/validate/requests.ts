@@ -34,6 +34,7 @@ import { refuseField, type Refusal } from "../../domain/refusal.js";
 import {
   checkCount,
   checkEach,
+  type Checked,
   checkEnum,
   checkId,
   checkIdOrEmpty,
@@ -41,16 +42,15 @@ import {
   checkRequestId,
   checkRequiredText,
   checkText,
-  fieldPath,
-  specifiedValues,
-  type Checked,
   type CommandCheck,
+  fieldPath,
+  OWNER_SUBJECT_BYTES,
+  specifiedValues,
 } from "./checks.js";
 import { checkCommand } from "./commands.js";
 
 /** Stores count in signed 64-bit numbers. */
 const SEQUENCE_MAX = 2n ** 63n - 1n;
-const OWNER_SUBJECT_BYTES = 256;
 const TITLE_BYTES = 1024;
 const LABELS = 64;
 const LABEL_KEY_BYTES = 63;
@@ -153,7 +153,11 @@ export function checkGetAuthorization(request: GetAuthorizationRequest): Checked
 }
 
 export function checkListAuthorizations(request: ListAuthorizationsRequest): Checked {
-  return checkId(request.sessionId, "", "session_id") ?? checkPageToken(request.pageToken);
+  return (
+    checkId(request.sessionId, "", "session_id") ??
+    checkPageToken(request.pageToken) ??
+    checkIdOrEmpty(request.toolCallId, "", "tool_call_id")
+  );
 }
 
 export function checkReadBody(request: ReadBodyRequest): Checked {

@@ -761,7 +761,7 @@ export const CallService: GenService<{
   /**
    * Changes the effective arguments of a call that has not started: same id, next revision. An open ask about the call
    * is superseded and its unspent allows become void: it then starts only after a new ask allows it.
-   * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED, TOOL_CALL_ENDED, BODY_TOO_LARGE, BODY_NOT_FOUND.
+   * Errors: TOOL_CALL_NOT_FOUND, CALL_INHERITED, TOOL_CALL_STARTED, TOOL_CALL_ENDED, BODY_TOO_LARGE, BODY_NOT_FOUND.
    *
    * @generated from rpc toolmark.engine.v1.CallService.AmendToolCall
    */
@@ -773,7 +773,8 @@ export const CallService: GenService<{
   /**
    * Records that a call starts, and spends its unspent allows. Every call starts at most once, also after a crash. A
    * call that nobody asked about may be started.
-   * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED, TOOL_CALL_ENDED, ARGUMENTS_MISMATCH, START_NOT_ALLOWED.
+   * Errors: TOOL_CALL_NOT_FOUND, CALL_INHERITED, TOOL_CALL_STARTED, TOOL_CALL_ENDED, ARGUMENTS_MISMATCH,
+   * START_NOT_ALLOWED.
    *
    * @generated from rpc toolmark.engine.v1.CallService.StartToolCall
    */
@@ -860,9 +861,10 @@ export const CallService: GenService<{
   },
   /**
    * Parks a call that has not started until an external authorization is settled, and with it the later calls of its
-   * turn that have neither started nor ended nor wait for anything else.
+   * turn that have neither started nor ended. One of these that an ask is open about can still be answered, and waits
+   * for the authorization after that.
    * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED, TOOL_CALL_ENDED, CALL_INHERITED, START_NOT_ALLOWED,
-   * REFERENCE_MISMATCH.
+   * REFERENCE_MISMATCH, QUOTA_EXCEEDED.
    *
    * @generated from rpc toolmark.engine.v1.CallService.ParkToolCall
    */

@@ -710,7 +710,7 @@ export type ParkToolCallCommand = Message<"toolmark.engine.v1.ParkToolCallComman
   expireTime?: Timestamp | undefined;
 
   /**
-   * The later calls of the turn that are ACCEPTED, in order: exactly all of them.
+   * The later calls of the turn that have neither started nor ended nor a held result, in order: exactly all of them.
    *
    * @generated from field: repeated string deferred_tool_call_ids = 4;
    */
