@@ -87,9 +87,9 @@ describe("a call that waits for an answer and behind a parked one", () => {
       ({ askId }: ReturnType<typeof askedBehind>) => withdraw(askId),
       ({ behind }: ReturnType<typeof askedBehind>) => amend(behind, "{}\n"),
     ]) {
-      const parking = askedBehind();
-      const { decider, behind } = parking;
-      decider.given(command(parking));
+      const both = askedBehind();
+      const { decider, behind } = both;
+      decider.given(command(both));
       expect(stateOf(decider, behind)).toBe("AWAITING_AUTHORIZATION");
       expect(reasonOf(decider.when([startOf(decider, behind)]))).toBe(START_NOT_ALLOWED);
     }
