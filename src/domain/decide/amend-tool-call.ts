@@ -1,14 +1,12 @@
-import { create } from "@bufbuild/protobuf";
 import type { AmendToolCallCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import { AskKind, AskState } from "../../../gen/toolmark/v1/ask_pb.js";
-import { EventRecordSchema } from "../../../gen/toolmark/v1/event_pb.js";
 import type { ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { equalBytes } from "../bytes.js";
 import { EventKind } from "../event-kind.js";
 import { isRefusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import { voidAllows } from "./allows.js";
-import type { Decided, Draft } from "./draft.js";
+import { unchanged, type Decided, type Draft } from "./draft.js";
 import { openAskOf } from "./find-ask.js";
 import { findUnstartedCall } from "./find-call.js";
 import { intakeBody } from "./intake-body.js";
@@ -21,12 +19,11 @@ export function amendToolCall(
 ): Decided {
   const open = findUnstartedCall(state, draft.facts, command.toolCallId);
   if (isRefusal(open)) return open;
-  const { call, sequence } = open;
+  const { call } = open;
   const effective = intakeBody(draft, command.effective, "command.effective");
   if (isRefusal(effective)) return effective;
   if (equalBytes(effective.sha256, call.effective?.sha256 ?? new Uint8Array(0))) {
-    const record = create(EventRecordSchema, { record: { case: "toolCall", value: call } });
-    return { events: [], bodies: [], reply: [{ sequence, record }] };
+    return { events: [], bodies: [], reply: [unchanged(open)] };
   }
   const stateAfter = takeBackConsent(draft, state, open);
   const amended = draft.revise(EventKind.toolCallAmended, (revision) => ({

@@ -8,7 +8,7 @@ import type { MintId } from "../identity.js";
 import type { Limits } from "../limits.js";
 import type { Caller } from "../principal.js";
 import type { Refusal } from "../refusal.js";
-import type { DraftEvent, SessionState } from "../session-state.js";
+import type { DraftEvent, OpenCall, SessionState } from "../session-state.js";
 
 /** A record of any kind, as an event carries it. */
 export type AnyRecord = EventRecord["record"];
@@ -45,6 +45,14 @@ export interface Facts {
 export interface ReplyRecord {
   readonly sequence: bigint;
   readonly record: EventRecord;
+}
+
+/** A call that a command leaves as it is. */
+export function unchanged({ call, sequence }: OpenCall): ReplyRecord {
+  return {
+    sequence,
+    record: create(EventRecordSchema, { record: { case: "toolCall", value: call } }),
+  };
 }
 
 /** What a command does: events and bodies to commit, and what its reply shows. */

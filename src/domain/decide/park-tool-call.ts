@@ -4,14 +4,13 @@ import {
   AuthorizationSchema,
   AuthorizationState,
 } from "../../../gen/toolmark/v1/authorization_pb.js";
-import { EventRecordSchema } from "../../../gen/toolmark/v1/event_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import type { Run } from "../../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
-import type { Decided, Draft, ReplyRecord } from "./draft.js";
+import { unchanged, type Decided, type Draft, type ReplyRecord } from "./draft.js";
 import { findUnstartedCall, hasEnded, hasRun, isWaiting, refuseWaiting } from "./find-call.js";
 import { refusePast } from "./refuse-past.js";
 
@@ -76,11 +75,9 @@ function requestAuthorization(draft: Draft, run: Run, command: ParkToolCallComma
 }
 
 /** A call that waits for something else already goes on doing so. */
-function parkCall(draft: Draft, { call, sequence }: OpenCall): ReplyRecord {
-  if (isWaiting(call)) {
-    const record = create(EventRecordSchema, { record: { case: "toolCall", value: call } });
-    return { sequence, record };
-  }
+function parkCall(draft: Draft, open: OpenCall): ReplyRecord {
+  const { call } = open;
+  if (isWaiting(call)) return unchanged(open);
   return draft.revise(EventKind.toolCallWaiting, (revision) => ({
     case: "toolCall",
     value: { ...call, revision, state: ToolCallState.AWAITING_AUTHORIZATION },

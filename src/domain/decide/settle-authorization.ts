@@ -1,4 +1,3 @@
-import { create } from "@bufbuild/protobuf";
 import type { SettleAuthorizationCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import { AskKind } from "../../../gen/toolmark/v1/ask_pb.js";
 import {
@@ -6,14 +5,13 @@ import {
   type Authorization,
 } from "../../../gen/toolmark/v1/authorization_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
-import { EventRecordSchema } from "../../../gen/toolmark/v1/event_pb.js";
 import { Ran, ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { EventKind } from "../event-kind.js";
 import { invariant } from "../invariant.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import { voidAllows } from "./allows.js";
-import type { Decided, Draft, Facts, ReplyRecord } from "./draft.js";
+import { unchanged, type Decided, type Draft, type Facts, type ReplyRecord } from "./draft.js";
 import { openAskOf } from "./find-ask.js";
 import { hasEnded } from "./find-call.js";
 import { withdrawal, writeSettlement } from "./settle-ask.js";
@@ -104,13 +102,11 @@ function letGoOn(
   draft: Draft,
   session: SessionState,
   granted: Authorization,
-  { call, sequence }: OpenCall,
+  open: OpenCall,
 ): ReplyRecord {
+  const { call } = open;
   const state = stateWithout(granted, session, call.toolCallId);
-  if (state === call.state) {
-    const record = create(EventRecordSchema, { record: { case: "toolCall", value: call } });
-    return { sequence, record };
-  }
+  if (state === call.state) return unchanged(open);
   return draft.revise(EventKind.toolCallReady, (revision) => ({
     case: "toolCall",
     value: { ...call, revision, state },
