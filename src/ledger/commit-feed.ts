@@ -1,11 +1,14 @@
-import { sessionKey } from "./live-session.js";
-import type { CommandWrite } from "./store-port.js";
+import type { AskScope, CommandWrite, SessionRef } from "./store-port.js";
 
-/** Whose asks a watcher waits for. */
-export interface AsksTopic {
-  readonly tenant: string;
-  /** Absent: of every session of the tenant. */
-  readonly sessionId: string | undefined;
+/** Deadlines that one commit set. */
+export interface DeadlinesSet {
+  /** The earliest of them, in milliseconds since the epoch. */
+  readonly earliestMs: number;
+  /** When the commit was decided, by the clock that deadlines are set by. */
+  readonly decidedMs: number;
+  /** Of the commit's events, whether they set a deadline or not. */
+  readonly firstPosition: bigint;
+  readonly lastPosition: bigint;
 }
 
 interface Subscription {
@@ -18,35 +21,31 @@ interface Subscription {
  */
 export class CommitFeed {
   readonly #asks = new Map<string, Set<Subscription>>();
-  readonly #deadlines = new Set<{ readonly wake: (timeMs: number) => void }>();
+  readonly #deadlines = new Set<{ readonly wake: (set: DeadlinesSet) => void }>();
 
-  /** Calls `wake` after each commit that changed an ask of the topic. Returns how to stop. */
-  onAsksChanged(topic: AsksTopic, wake: () => void): () => void {
-    const key = topicKey(topic);
-    const subscription = { wake };
-    const subscriptions = this.#asks.get(key) ?? new Set();
-    subscriptions.add(subscription);
-    this.#asks.set(key, subscriptions);
-    return () => {
-      if (!subscriptions.delete(subscription) || subscriptions.size > 0) return;
-      this.#asks.delete(key);
-    };
+  /** Calls `wake` after each commit that changed an ask of the scope. Returns how to stop. */
+  onAsksChanged({ tenant, visibleToSubject, sessionId }: AskScope, wake: () => void): () => void {
+    // Whoever may see a session may see each ask of it.
+    if (sessionId !== undefined) return this.#subscribe(topicOf({ tenant, sessionId }), wake);
+    return this.#subscribe(topicOf({ tenant, subject: visibleToSubject }), wake);
   }
 
-  /**
-   * Calls `wake` after each commit that set deadlines, with the earliest of them in milliseconds since the epoch.
-   * Returns how to stop.
-   */
-  onDeadline(wake: (timeMs: number) => void): () => void {
+  /** Calls `wake` after each commit that changed the ask. Returns how to stop. */
+  onAskChanged({ tenant, sessionId }: SessionRef, askId: string, wake: () => void): () => void {
+    return this.#subscribe(topicOf({ tenant, sessionId, askId }), wake);
+  }
+
+  /** Calls `wake` after each commit that set deadlines. Returns how to stop. */
+  onDeadline(wake: (set: DeadlinesSet) => void): () => void {
     const subscription = { wake };
     this.#deadlines.add(subscription);
     return () => void this.#deadlines.delete(subscription);
   }
 
-  /** Called by the ledger after a commit, with what it committed. */
+  /** Called by the ledger after a commit, with what it committed, or may have: one whose outcome is not known. */
   publish(writes: readonly CommandWrite[]): void {
     if (this.#asks.size > 0) this.#publishAsks(writes);
-    if (this.#deadlines.size > 0) this.#publishDeadline(writes);
+    if (this.#deadlines.size > 0) this.#publishDeadlines(writes);
   }
 
   /** How many wait. */
@@ -56,33 +55,65 @@ export class CommitFeed {
     return count;
   }
 
+  #subscribe(topic: string, wake: () => void): () => void {
+    const subscription = { wake };
+    const subscriptions = this.#asks.get(topic) ?? new Set();
+    subscriptions.add(subscription);
+    this.#asks.set(topic, subscriptions);
+    return () => {
+      if (!subscriptions.delete(subscription) || subscriptions.size > 0) return;
+      this.#asks.delete(topic);
+    };
+  }
+
   #publishAsks(writes: readonly CommandWrite[]): void {
-    const changed = writes.filter(({ events }) => events.some(({ ask }) => ask !== undefined));
-    const keys = changed.flatMap(({ tenant, sessionId }) => [
-      topicKey({ tenant, sessionId }),
-      topicKey({ tenant, sessionId: undefined }),
-    ]);
-    for (const key of new Set(keys)) {
-      for (const { wake } of this.#asks.get(key) ?? []) wake();
+    for (const topic of new Set(writes.flatMap(topicsOf))) {
+      for (const { wake } of this.#asks.get(topic) ?? []) wake();
     }
   }
 
-  #publishDeadline(writes: readonly CommandWrite[]): void {
-    let earliestMs = Infinity;
-    for (const { events } of writes) {
-      for (const { deadline } of events) {
-        earliestMs = Math.min(earliestMs, deadline?.timeMs ?? Infinity);
-      }
-    }
-    if (earliestMs === Infinity) return;
-    for (const { wake } of this.#deadlines) wake(earliestMs);
+  #publishDeadlines(writes: readonly CommandWrite[]): void {
+    const set = deadlinesOf(writes);
+    if (set === undefined) return;
+    for (const { wake } of this.#deadlines) wake(set);
   }
 }
 
-function topicKey({ tenant, sessionId }: AsksTopic): string {
-  return sessionId === undefined
-    ? `tenant ${tenant}`
-    : `session ${sessionKey({ tenant, sessionId })}`;
+interface Topic {
+  readonly tenant: string;
+  readonly subject?: string | undefined;
+  readonly sessionId?: string;
+  readonly askId?: string | undefined;
+}
+
+function topicOf({ tenant, subject, sessionId, askId }: Topic): string {
+  return JSON.stringify([tenant, subject, sessionId, askId]);
+}
+
+/** Every topic that a write changes asks of. */
+function topicsOf({ tenant, sessionId, session, events }: CommandWrite): readonly string[] {
+  const asks = events.filter(({ ask }) => ask !== undefined);
+  if (asks.length === 0) return [];
+  return [
+    topicOf({ tenant }),
+    topicOf({ tenant, subject: session.ownerSubject }),
+    topicOf({ tenant, subject: session.createdBySubject }),
+    topicOf({ tenant, sessionId }),
+    ...asks.map(({ record }) => topicOf({ tenant, sessionId, askId: record?.recordId })),
+  ];
+}
+
+function deadlinesOf(writes: readonly CommandWrite[]): DeadlinesSet | undefined {
+  const events = writes.flatMap((write) => write.events);
+  let earliestMs = Infinity;
+  for (const { deadline } of events) {
+    earliestMs = Math.min(earliestMs, deadline?.timeMs ?? Infinity);
+  }
+  const first = events[0]?.row;
+  const last = events.at(-1)?.row;
+  if (earliestMs === Infinity || first === undefined || last === undefined) return undefined;
+  const { timeMs: decidedMs, position: firstPosition } = first;
+  return { earliestMs, decidedMs, firstPosition, lastPosition: last.position };
 }
 
 /** The longest time that a timer can wait, about 24 days. A longer one would fire at once. */

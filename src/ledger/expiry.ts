@@ -1,4 +1,4 @@
-import { Bell, type CommitFeed } from "./commit-feed.js";
+import { Bell, type CommitFeed, type DeadlinesSet } from "./commit-feed.js";
 import { sessionKey } from "./live-session.js";
 import type { DueQuery, DueRecord, SessionRef, Store } from "./store-port.js";
 
@@ -10,7 +10,7 @@ export interface ExpiryOptions {
    * not be done now.
    */
   readonly expire: (session: SessionRef, recordIds: readonly string[]) => Promise<boolean>;
-  readonly commits: CommitFeed;
+  readonly commits: Pick<CommitFeed, "onDeadline">;
   /** The clock that deadlines are set by, in milliseconds since the epoch. May jump. */
   readonly nowMs: () => number;
   /** Milliseconds of a clock that never jumps. */
@@ -58,8 +58,8 @@ export class Expiry {
 
   async #run(): Promise<void> {
     const { signal } = this.#stopping;
-    const stopListening = this.#options.commits.onDeadline((timeMs) => {
-      this.#deadlineSet(timeMs);
+    const stopListening = this.#options.commits.onDeadline((set) => {
+      this.#deadlinesSet(set);
     });
     this.#jumps.start();
     while (!signal.aborted) {
@@ -71,12 +71,12 @@ export class Expiry {
     stopListening();
   }
 
-  #deadlineSet(timeMs: number): void {
-    this.#toldMs = Math.min(this.#toldMs, timeMs);
-    this.#jumps.deadlineSet();
-    if (timeMs >= this.#sleepUntilMs) return;
-    // Nothing waited, so nobody looked at the clock: what it did meanwhile does not concern this deadline.
+  #deadlinesSet(set: DeadlinesSet): void {
+    this.#toldMs = Math.min(this.#toldMs, set.earliestMs);
+    // Nothing waited, so nobody looked at the clock: what it did meanwhile does not concern these deadlines.
     if (this.#sleepUntilMs === Infinity) this.#jumps.start();
+    this.#jumps.deadlinesSet(set);
+    if (set.earliestMs >= this.#sleepUntilMs) return;
     this.#sleepUntilMs = -Infinity;
     this.#bell.ring();
   }
@@ -91,8 +91,9 @@ export class Expiry {
       const nextMs = await store.nextDeadlineMs();
       // With something due that stays, the check comes next: a nearer deadline would bring its retries nearer too.
       if (!allExpired || (nextMs ?? Infinity) <= nowMs) return checkMs;
-      if (nextMs === undefined) this.#jumps.forget();
-      return this.#sleepMs(Math.min(nextMs ?? Infinity, this.#toldMs));
+      const waitsUntilMs = Math.min(nextMs ?? Infinity, this.#toldMs);
+      if (waitsUntilMs === Infinity) this.#jumps.forget();
+      return this.#sleepMs(waitsUntilMs);
     } catch (error) {
       onFault(error);
       return checkMs;
@@ -113,13 +114,19 @@ export class Expiry {
     let seenUntil = -1n;
     for (const due of this.#jumps.dueAt(nowMs)) {
       for await (const page of this.#pagesOf(due)) {
-        // What was set before an earlier jump counted with more, and so was seen.
+        // What was set before an earlier jump comes earlier, and so was seen.
         const unseen = page.filter(({ position }) => position > seenUntil);
-        if (!(await this.#expireEach(unseen))) allExpired = false;
+        const stillDue = unseen.filter((record) => this.#isStillDue(due, record));
+        if (!(await this.#expireEach(stillDue))) allExpired = false;
       }
       seenUntil = due.untilPosition ?? seenUntil;
     }
     return allExpired;
+  }
+
+  /** Not if it was set after the clock went back since the time that due records are listed by. */
+  #isStillDue({ untilPosition }: Due, { timeMs }: DueRecord): boolean {
+    return untilPosition !== undefined || timeMs <= this.#options.nowMs();
   }
 
   async *#pagesOf(due: Due): AsyncGenerator<readonly DueRecord[]> {
@@ -169,22 +176,27 @@ function bySession(records: readonly DueRecord[]): Iterable<SessionRecords> {
 
 type Due = Pick<DueQuery, "untilMs" | "untilPosition">;
 
-/** The clock went back by `backMs` after this position was committed. */
-interface Jump {
+/** What was set at or before this position was set by a clock that was ahead by at most `aheadMs`. */
+interface Mark {
   readonly untilPosition: bigint;
-  readonly backMs: number;
+  readonly aheadMs: number;
 }
 
 const JUMP_MS = 1000;
-const JUMPS_MAX = 16;
+const MARKS_MAX = 16;
 
-/** What the clock that may jump did, by the one that never does. */
+/**
+ * What the clock that may jump did, by the one that never does. By how much it is ahead of the other falls when it goes
+ * back: a deadline comes when it would have come by the clock that was furthest ahead since it was set.
+ */
 class ClockJumps {
   readonly #options: Pick<ExpiryOptions, "store" | "nowMs" | "monotonicMs">;
-  /** Oldest first: positions never fall. */
-  #jumps: Jump[] = [];
-  /** By how much the one clock is ahead of the other: the most since it last went back. */
+  /** One for each jump that deadlines were set after, oldest first: each is less far ahead than the one before. */
+  #marks: Mark[] = [];
+  /** The furthest ahead that the clock was seen since the last mark. */
   #aheadMs = 0;
+  /** No deadline that is known of was set after it. */
+  #lastPosition: bigint | undefined;
 
   constructor(options: Pick<ExpiryOptions, "store" | "nowMs" | "monotonicMs">) {
     this.#options = options;
@@ -195,44 +207,62 @@ class ClockJumps {
     this.#aheadMs = this.#nowAheadMs();
   }
 
-  /** A deadline may come of a clock that is ahead for a moment only: going back from there is a jump. */
-  deadlineSet(): void {
-    this.#aheadMs = Math.max(this.#aheadMs, this.#nowAheadMs());
+  /** Parts what was set before a jump from what is set after it. Small steps back add up to a jump. */
+  deadlinesSet({ decidedMs, firstPosition, lastPosition }: DeadlinesSet): void {
+    const nowMs = this.#options.nowMs();
+    const aheadMs = Math.max(nowMs, decidedMs) - this.#options.monotonicMs();
+    // Decided later than now: the clock went back since, so these were set before that jump.
+    if (decidedMs <= nowMs && this.#aheadMs - aheadMs > JUMP_MS) {
+      this.#mark(firstPosition - 1n);
+      this.#aheadMs = aheadMs;
+    }
+    this.#seen(aheadMs);
+    this.#lastPosition = lastPosition;
   }
 
   /** No deadline from before a jump is left. */
   forget(): void {
-    this.#jumps = [];
+    this.#marks = [];
   }
 
-  /** Notices a jump since the last look. Small steps back add up to one. */
   async look(): Promise<void> {
-    const aheadMs = this.#nowAheadMs();
-    const backMs = Math.ceil(this.#aheadMs - aheadMs);
-    if (backMs > JUMP_MS) {
-      this.#add({ untilPosition: await this.#options.store.lastPosition(), backMs });
-    }
-    if (backMs > JUMP_MS || aheadMs > this.#aheadMs) this.#aheadMs = aheadMs;
+    this.#seen(this.#nowAheadMs());
+    if (this.#lastPosition !== undefined || !this.#hasJumped()) return;
+    const lastPosition = await this.#options.store.lastPosition();
+    this.#lastPosition ??= lastPosition;
   }
 
-  /** What is due, oldest deadlines first: those from before a jump count with all that the clock went back since. */
+  /** What is due, oldest deadlines first: those from before a jump by the clock as it would be without. */
   dueAt(nowMs: number): Due[] {
-    let untilMs = nowMs;
-    const newestFirst: Due[] = [{ untilMs, untilPosition: undefined }];
-    for (const { untilPosition, backMs } of this.#jumps.toReversed()) {
-      untilMs += backMs;
-      newestFirst.push({ untilMs, untilPosition });
+    const steadyMs = this.#options.monotonicMs();
+    const marks = [...this.#marks];
+    if (this.#lastPosition !== undefined && this.#hasJumped()) {
+      marks.push({ untilPosition: this.#lastPosition, aheadMs: this.#aheadMs });
     }
-    return newestFirst.toReversed();
+    const fromBefore = marks.map(({ untilPosition, aheadMs }) => ({
+      untilMs: Math.ceil(steadyMs + aheadMs),
+      untilPosition,
+    }));
+    return [...fromBefore, { untilMs: nowMs, untilPosition: undefined }];
   }
 
-  #add(jump: Jump): void {
-    this.#jumps.push(jump);
-    const [oldest, next] = this.#jumps;
-    if (this.#jumps.length <= JUMPS_MAX || oldest === undefined || next === undefined) return;
-    // What was set between the two counts with more than it should: it expires too early rather than too late.
-    const merged = { ...next, backMs: oldest.backMs + next.backMs };
-    this.#jumps.splice(0, 2, merged);
+  /** A clock that is ahead for a moment only may set deadlines then, and going back from there is a jump. */
+  #seen(aheadMs: number): void {
+    this.#aheadMs = Math.max(this.#aheadMs, aheadMs);
+    // The clock made up for these jumps.
+    this.#marks = this.#marks.filter((mark) => mark.aheadMs > this.#aheadMs);
+  }
+
+  #mark(untilPosition: bigint): void {
+    this.#marks.push({ untilPosition, aheadMs: this.#aheadMs });
+    const [oldest, next] = this.#marks;
+    if (this.#marks.length <= MARKS_MAX || oldest === undefined || next === undefined) return;
+    // What was set between the two comes earlier than it should: too early rather than too late.
+    this.#marks.splice(0, 2, { ...next, aheadMs: oldest.aheadMs });
+  }
+
+  #hasJumped(): boolean {
+    return this.#aheadMs - this.#nowAheadMs() > JUMP_MS;
   }
 
   #nowAheadMs(): number {

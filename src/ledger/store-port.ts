@@ -270,10 +270,10 @@ export interface DueQuery {
  * itself refuses an event whose position, sequence or revision is not higher than every earlier one (of the store, of
  * the session, of the session), and any change of an event. It refuses as well a second pairing of a call, a request
  * or creation with a known id, other bytes under a known `bodyRef`, a record that changes its family or call, an ask
- * that changes more than its state, and a session that changes its owner, creator or `createPosition`. Equal bodies and
- * a snapshot of the same sequence may come again. Durability: `commit` resolves to "committed" only after the rows would
- * survive power loss (the memory store: the process). Visibility: every read sees committed rows only. Absence is
- * `undefined` or an empty list, never an error; an error thrown by a read means that the answer is not known. Byte
+ * that changes more than its state, and a session that changes its owner, creator or `createPosition`. Equal bodies
+ * and a snapshot of the same sequence may come again. Durability: `commit` resolves to "committed" only after the rows
+ * would survive power loss (the memory store: the process). Visibility: every read sees committed rows only. Absence
+ * is `undefined` or an empty list, never an error; an error thrown by a read means that the answer is not known. Byte
  * arrays are not changed by either side after they were handed over.
  */
 export interface Store {

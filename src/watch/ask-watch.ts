@@ -132,7 +132,7 @@ export class AskWatch {
     } while (rows.length === limit);
   }
 
-  /** Every change after a position, until there is none left: the position reached. */
+  /** Every change after a position: the position reached. What is committed after the last read rings the bell. */
   async *#changes(watching: Watching, after: bigint): AsyncGenerator<Message, bigint> {
     const { scope } = watching;
     let position = after;
@@ -144,7 +144,7 @@ export class AskWatch {
         position = row.lastPosition;
         yield await this.#shown(watching, row, { position, openUntil: undefined });
       }
-    } while (rows.length > 0);
+    } while (rows.length === PAGE_ASKS);
     return position;
   }
 
@@ -155,11 +155,12 @@ export class AskWatch {
     let quietSinceMs = monotonicMs();
     for (;;) {
       const leftMs = quietSinceMs + heartbeatMs - monotonicMs();
-      const rang = await bell.rung(leftMs, ends.signal, ends.draining);
+      await bell.rung(leftMs, ends.signal, ends.draining);
       if (ends.signal.aborted || ends.draining.aborted) return;
       const before = position;
-      if (rang) position = yield* this.#changes(watching, position);
-      // Commits of other sessions ring as well, so that a ring by itself is no sign of life.
+      // Before a heartbeat as well: it says that there is nothing else.
+      position = yield* this.#changes(watching, position);
+      // A ring by itself is no sign of life: what rang may have been given already, or not be stored.
       const isQuiet = position === before && monotonicMs() >= quietSinceMs + heartbeatMs;
       if (isQuiet) yield this.#cursorAt(watching, position);
       if (isQuiet || position !== before) quietSinceMs = monotonicMs();

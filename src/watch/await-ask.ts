@@ -38,8 +38,9 @@ export class AwaitAsk {
     const { asks, commits, monotonicMs } = this.#options;
     const endMs = monotonicMs() + Math.min(waitMs === 0 ? DEFAULT_WAIT_MS : waitMs, WAIT_MAX_MS);
     const bell = new Bell();
+    const session = { tenant: caller.tenant, sessionId };
     // Before the first read: no commit falls between a read and the wait after it.
-    const unsubscribe = commits.onAsksChanged({ tenant: caller.tenant, sessionId }, () => {
+    const unsubscribe = commits.onAskChanged(session, askId, () => {
       bell.ring();
     });
     try {

@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { CommitFeed } from "../../src/ledger/commit-feed.js";
+import { CommitFeed, type DeadlinesSet } from "../../src/ledger/commit-feed.js";
 import { Expiry, type ExpiryOptions } from "../../src/ledger/expiry.js";
 import { CHECK_MS, DAY_MS, ExpiringWorld, lateOf } from "../support/expiring-world.js";
 import { propertyOptions, seededTitle } from "../support/seed.js";
@@ -20,9 +20,13 @@ async function pass(timeMs: number): Promise<void> {
 }
 
 type Step =
-  | { readonly kind: "pass" | "open"; readonly timeMs: number; readonly sessionId: string }
+  | {
+      readonly kind: "pass" | "open" | "decide";
+      readonly timeMs: number;
+      readonly sessionId: string;
+    }
   | { readonly kind: "jump"; readonly byMs: number }
-  | { readonly kind: "break" | "repair" };
+  | { readonly kind: "break" | "repair" | "commit" };
 
 const steps: fc.Arbitrary<Step[]> = fc.array(
   fc.oneof(
@@ -31,6 +35,11 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
       weight: 4,
       arbitrary: fc.record({ kind: fc.constant("open" as const), ...timed(1, 20_000) }),
     },
+    {
+      weight: 1,
+      arbitrary: fc.record({ kind: fc.constant("decide" as const), ...timed(1, 20_000) }),
+    },
+    { weight: 1, arbitrary: fc.record({ kind: fc.constant("commit" as const) }) },
     {
       weight: 2,
       arbitrary: fc.record({
@@ -57,48 +66,107 @@ function timed(min: number, max: number) {
   };
 }
 
+/** A second is no jump. */
+const STEP_MS = 1000;
+
+/** A world whose clock jumps, and in which one commit at a time may be under way. */
+class JumpingWorld extends ExpiringWorld {
+  readonly #backsMs: number[] = [];
+  /** How many of the times that the clock went back may not bring a record's end nearer. */
+  readonly #backsBefore = new Map<string, number>();
+  #lastBefore = 0;
+  #commit: (() => void) | undefined;
+
+  jump(byMs: number): void {
+    this.aheadMs += byMs;
+    if (byMs < 0) this.#backsMs.push(-byMs);
+  }
+
+  begin(lifeMs: number, sessionId: string): void {
+    this.finish();
+    const before = this.#backsMs.length;
+    const commit = this.decide(lifeMs, sessionId);
+    this.#commit = () => {
+      // What is decided before a jump and committed after it is taken for set before those that it was set after too.
+      if (before === this.#backsMs.length) this.#lastBefore = before;
+      this.#backsBefore.set(commit(), this.#lastBefore);
+    };
+  }
+
+  finish(): void {
+    this.#commit?.();
+    this.#commit = undefined;
+  }
+
+  early(): string[] {
+    return this.expired
+      .filter(({ recordId, timeMs, expiredAtWallMs }) => {
+        const backsMs = this.#backsMs.slice(this.#backsBefore.get(recordId));
+        const backMs = backsMs.reduce((sum, ms) => sum + ms, 0);
+        return expiredAtWallMs + backMs + STEP_MS < timeMs;
+      })
+      .map(({ recordId }) => recordId);
+  }
+}
+
+async function take(world: JumpingWorld, step: Step): Promise<void> {
+  switch (step.kind) {
+    case "pass":
+      await pass(step.timeMs);
+      break;
+    case "open":
+      world.begin(step.timeMs, step.sessionId);
+      world.finish();
+      break;
+    case "decide":
+      world.begin(step.timeMs, step.sessionId);
+      break;
+    case "commit":
+      world.finish();
+      break;
+    case "jump":
+      world.jump(step.byMs);
+      break;
+    case "break":
+      world.broken.add("ses_broken");
+      break;
+    case "repair":
+      world.broken.clear();
+      break;
+  }
+}
+
+const LAST: readonly Step[] = [{ kind: "commit" }, { kind: "repair" }];
+
 /** Plays the steps; returns what is wrong. */
 async function play(all: readonly Step[], change: Change): Promise<string[]> {
-  const world = new ExpiringWorld();
-  const jumps: { readonly atMs: number; readonly backMs: number }[] = [];
+  const world = new JumpingWorld();
   const wrong: string[] = [];
   const expiry = new Expiry(change(world.options()));
   expiry.start();
   await pass(0);
   let soundSinceMs = 0;
-  for (const step of [...all, { kind: "repair" } as const]) {
-    switch (step.kind) {
-      case "pass":
-        await pass(step.timeMs);
-        break;
-      case "open":
-        world.open(step.timeMs, step.sessionId);
-        break;
-      case "jump":
-        world.aheadMs += step.byMs;
-        if (step.byMs < 0) jumps.push({ atMs: world.monotonicMs(), backMs: -step.byMs });
-        break;
-      case "break":
-        world.broken.add("ses_broken");
-        break;
-      case "repair":
-        world.broken.clear();
-        soundSinceMs = world.monotonicMs();
-        break;
-    }
+  for (const step of [...all, ...LAST]) {
+    await take(world, step);
+    if (step.kind === "repair") soundSinceMs = world.monotonicMs();
     const isRepaired = world.monotonicMs() > soundSinceMs + CHECK_MS;
     if (isRepaired) wrong.push(...lateOf(world).map((recordId) => `${recordId} is late`));
   }
   await pass(20_000 + 2 * CHECK_MS);
   wrong.push(...[...world.waiting.keys()].map((recordId) => `${recordId} is late`));
-  for (const { recordId, timeMs, openedAtMs, expiredAtWallMs } of world.expired) {
-    const backMs = jumps
-      .filter(({ atMs }) => atMs >= openedAtMs - CHECK_MS)
-      .reduce((sum, jump) => sum + jump.backMs, 0);
-    if (expiredAtWallMs + backMs < timeMs) wrong.push(`${recordId} is early`);
-  }
+  wrong.push(...world.early().map((recordId) => `${recordId} is early`));
   await expiry.stop();
   return wrong;
+}
+
+/** Is told of every commit as if it were another. */
+function told(options: ExpiryOptions, change: Partial<DeadlinesSet>): ExpiryOptions {
+  const { commits } = options;
+  const onDeadline = (wake: (set: DeadlinesSet) => void): (() => void) =>
+    commits.onDeadline((set) => {
+      wake({ ...set, ...change });
+    });
+  return { ...options, commits: { onDeadline } };
 }
 
 type Change = (options: ExpiryOptions) => ExpiryOptions;
@@ -121,19 +189,19 @@ const WRONG: readonly (readonly [string, RegExp, Change])[] = [
   [
     "takes jumps for later than they are",
     /early/,
-    (options) => ({
-      ...options,
-      store: { ...options.store, lastPosition: async () => Promise.resolve(2n ** 40n) },
-    }),
+    (options) => told(options, { firstPosition: 2n ** 40n }),
   ],
   [
     "takes jumps for earlier than they are",
     /late/,
-    (options) => ({
-      ...options,
-      store: { ...options.store, lastPosition: async () => Promise.resolve(0n) },
-    }),
+    (options) => told(options, { firstPosition: 1n }),
   ],
+  [
+    "takes commits for decided before a jump",
+    /early/,
+    (options) => told(options, { decidedMs: 2 ** 52 }),
+  ],
+  ["takes commits for decided after a jump", /late/, (options) => told(options, { decidedMs: 0 })],
   [
     "tells the wrong pages",
     /late/,

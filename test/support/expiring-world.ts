@@ -7,7 +7,7 @@ const START_MS = 1_700_000_000_000;
 export const CHECK_MS = 1000;
 export const DAY_MS = 86_400_000;
 
-/** A record that waits, and what it was given by the clock that never jumps. */
+/** A record that waits, when it was committed by the clock that never jumps, and what it was given. */
 interface Waiting extends DueRecord {
   readonly openedAtMs: number;
   readonly lifeMs: number;
@@ -87,15 +87,24 @@ export class ExpiringWorld {
 
   /** Commits a record that waits. */
   open(lifeMs: number, sessionId = "ses_1"): string {
-    this.position += 1n;
-    const recordId = `rec_${this.position}`;
-    const session = { tenant: "default", sessionId };
-    const timeMs = this.nowMs() + lifeMs;
-    const openedAtMs = this.monotonicMs();
-    const { position } = this;
-    this.waiting.set(recordId, { session, recordId, timeMs, position, openedAtMs, lifeMs });
-    this.commits.publish([committedWrite("default", sessionId, [{ deadline: { timeMs } }])]);
-    return recordId;
+    return this.decide(lifeMs, sessionId)();
+  }
+
+  /** Decides on a record that waits. Returns how to commit it. */
+  decide(lifeMs: number, sessionId = "ses_1"): () => string {
+    const decidedMs = this.nowMs();
+    return () => {
+      this.position += 1n;
+      const { position } = this;
+      const recordId = `rec_${position}`;
+      const session = { tenant: "default", sessionId };
+      const timeMs = decidedMs + lifeMs;
+      const openedAtMs = this.monotonicMs();
+      this.waiting.set(recordId, { session, recordId, timeMs, position, openedAtMs, lifeMs });
+      const event = { deadline: { timeMs }, position, timeMs: decidedMs };
+      this.commits.publish([committedWrite("default", sessionId, [event])]);
+      return recordId;
+    };
   }
 
   options(checkMs = CHECK_MS): ExpiryOptions {

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { AskCursorSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
@@ -9,6 +10,7 @@ import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
 import type { Viewer } from "../../src/ledger/ask-reader.js";
 import { AskWatch, type AskWatchRequest } from "../../src/watch/ask-watch.js";
 import { APPROVER, AskingLedger, type AskingRun } from "../support/asking-ledger.js";
+import { committedWrite, OPEN_ASK } from "../support/committed-write.js";
 import { TENANT_CALLER } from "../support/outside-world.js";
 
 type Message = WatchAsksResponse | Refusal;
@@ -387,9 +389,8 @@ describe("a watch that waits", () => {
     expect(await resumed.nextAsk()).toEqual([opened.askId, OPEN]);
   });
 
-  test("is kept from no heartbeat by what others commit", async () => {
-    const own: Caller = { tenant: "default", subject: "me", scope: "own" };
-    const watched = new Watched({}, { caller: own, approver: undefined }, 100);
+  test("is kept from no heartbeat by rings that bring nothing", async () => {
+    const watched = new Watched({}, APPROVER, 100);
     await watched.next();
     const beat = new AbortController();
     const message = watched.next().finally(() => {
@@ -397,10 +398,65 @@ describe("a watch that waits", () => {
     });
     const startMs = performance.now();
     while (!beat.signal.aborted && performance.now() - startMs < 2000) {
-      await asking.ask(await asking.run());
+      asking.options.commits.publish([committedWrite("default", "ses_x", [{ ask: OPEN_ASK }])]);
+      await delay(1);
     }
     expect((await message).ask).toBeUndefined();
     expect(performance.now() - startMs).toBeLessThan(2000);
+  });
+
+  /** Counts the reads of changes, once everybody waits. */
+  async function countReads(): Promise<{ count: number }> {
+    await delay(10);
+    const read = asking.store.listAskChanges;
+    const reads = { count: 0 };
+    asking.store.listAskChanges = async (query) => {
+      reads.count += 1;
+      return read(query);
+    };
+    return reads;
+  }
+
+  test("reads once for a change", async () => {
+    const watching = Array.from({ length: 20 }, () => new Watched());
+    for (const watched of watching) await watched.next();
+    const told = watching.map((watched) => watched.nextAsk());
+    const reads = await countReads();
+    const { askId } = await asking.ask(run);
+    expect(await Promise.all(told)).toEqual(watching.map(() => [askId, OPEN]));
+    const after = watching.map((watched) => watched.nextAsk());
+    await delay(10);
+    expect(reads.count).toBe(20);
+    const { askId: next } = await asking.ask(run);
+    expect(await Promise.all(after)).toEqual(watching.map(() => [next, OPEN]));
+  });
+
+  test.each([31, 32, 33, 64])("gives all of %i changes that wait for it", async (count) => {
+    const watched = new Watched();
+    await watched.next();
+    const first = watched.nextAsk();
+    const { askId } = await asking.ask(run);
+    expect((await first)?.[0]).toBe(askId);
+    const asks = await openAsks(count);
+    for (const ask of asks) expect((await watched.nextAsk())?.[0]).toBe(ask.askId);
+    const last = watched.nextAsk();
+    const opened = await asking.ask(run);
+    expect((await last)?.[0]).toBe(opened.askId);
+  });
+
+  test("of its own sessions reads nothing for asks of strangers", async () => {
+    const own: Caller = { tenant: "default", subject: "me", scope: "own" };
+    const mine = await asking.run(own);
+    const watched = new Watched({}, { caller: own, approver: undefined });
+    await watched.next();
+    const told = watched.nextAsk();
+    const reads = await countReads();
+    for (let count = 0; count < 5; count += 1) await asking.answer(run, await asking.ask(run));
+    await delay(10);
+    expect(reads.count).toBe(0);
+    const { askId } = await asking.ask(mine);
+    expect(await told).toEqual([askId, OPEN]);
+    expect(reads.count).toBe(1);
   });
 
   test("ends with DRAINING when the server drains", async () => {

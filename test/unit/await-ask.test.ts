@@ -4,6 +4,7 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { isRefusal, refuse, type Refusal } from "../../src/domain/refusal.js";
 import { AwaitAsk, type AwaitEnds } from "../../src/watch/await-ask.js";
 import { AskingLedger, type AskingRun } from "../support/asking-ledger.js";
+import { committedWrite, OPEN_ASK } from "../support/committed-write.js";
 
 const GONE = refuse(ErrorReason.CALLER_GONE, "gone");
 
@@ -40,6 +41,13 @@ async function awaited(askId: string, waitMs = 0, ends = new Ends(), clock = () 
   return isRefusal(found) ? found.reason : [found.ask.state, found.receipt?.receiptId];
 }
 
+/** Tells of a change of the ask, as a commit of unknown outcome does. */
+function ring(askId: string): void {
+  const { tenant } = run.caller;
+  const event = { ask: OPEN_ASK, askId };
+  asking.options.commits.publish([committedWrite(tenant, run.sessionId, [event])]);
+}
+
 test("an ask that is settled is answered at once", async () => {
   const ask = await asking.ask(run);
   const { receiptId } = await asking.answer(run, ask);
@@ -52,6 +60,22 @@ test("an ask that is settled meanwhile is answered then, whatever else is asked 
   await asking.ask(run);
   const { receiptId } = await asking.answer(run, ask);
   expect(await answer).toEqual([AskState.ANSWERED, receiptId]);
+});
+
+test("an ask is not read for what happens to others of its session", async () => {
+  const ask = await asking.ask(run);
+  const read = asking.store.findRecord;
+  let reads = 0;
+  asking.store.findRecord = async (session, recordId) => {
+    if (recordId === ask.askId) reads += 1;
+    return read(session, recordId);
+  };
+  const answer = awaited(ask.askId);
+  for (let count = 0; count < 5; count += 1) await asking.answer(run, await asking.ask(run));
+  expect(reads).toBe(1);
+  const { receiptId } = await asking.answer(run, ask);
+  expect(await answer).toEqual([AskState.ANSWERED, receiptId]);
+  expect(reads).toBe(2);
 });
 
 test("an answer that is committed while the ask is read is not missed", async () => {
@@ -85,11 +109,11 @@ test.each([
     isOver = true;
   });
   nowMs = expectedMs - 5000;
-  await asking.ask(run);
+  ring(ask.askId);
   await asking.ask(run);
   expect(isOver).toBe(false);
   nowMs = expectedMs;
-  await asking.ask(run);
+  ring(ask.askId);
   expect(await asked).toEqual([AskState.OPEN, undefined]);
 });
 

@@ -1,8 +1,11 @@
 import { getEventListeners } from "node:events";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { Bell, CommitFeed } from "../../src/ledger/commit-feed.js";
-import type { CommandWrite } from "../../src/ledger/store-port.js";
+import { Bell, CommitFeed, type DeadlinesSet } from "../../src/ledger/commit-feed.js";
+import type { AskScope, CommandWrite } from "../../src/ledger/store-port.js";
 import { committedWrite, OPEN_ASK } from "../support/committed-write.js";
+
+const TENANT_A: AskScope = { tenant: "a", visibleToSubject: undefined, sessionId: undefined };
+const SESSION_1 = { ...TENANT_A, sessionId: "ses_1" };
 
 function askWrite(tenant: string, sessionId: string): CommandWrite {
   return committedWrite(tenant, sessionId, [{ ask: OPEN_ASK }]);
@@ -17,38 +20,71 @@ function deadlineWrite(...timesMs: (number | undefined)[]): CommandWrite {
 }
 
 describe("a commit feed", () => {
-  test("wakes the session's and the tenant's watchers, nobody else", () => {
+  test("wakes who waits for the tenant's, the subject's or the session's asks, nobody else", () => {
     const feed = new CommitFeed();
     const woken: string[] = [];
-    const topics: [tenant: string, sessionId: string | undefined][] = [
-      ["a", "ses_1"],
-      ["a", "ses_2"],
-      ["a", undefined],
-      ["b", "ses_1"],
-      ["b", undefined],
-      ["1:a", undefined],
-      ["", "ases_1"],
-    ];
-    for (const [tenant, sessionId] of topics) {
-      feed.onAsksChanged({ tenant, sessionId }, () => woken.push(`${tenant}/${sessionId ?? "*"}`));
+    const subjects = [undefined, "owner", "creator", "stranger", ""];
+    for (const tenant of ["a", "b"]) {
+      for (const visibleToSubject of subjects) {
+        for (const sessionId of [undefined, "ses_1", "ses_2"]) {
+          feed.onAsksChanged({ tenant, visibleToSubject, sessionId }, () =>
+            woken.push(`${tenant} ${visibleToSubject ?? "*"} ${sessionId ?? "*"}`),
+          );
+        }
+      }
     }
-    feed.publish([askWrite("a", "ses_1")]);
-    expect(woken.sort()).toEqual(["a/*", "a/ses_1"]);
+    const owned = { ownerSubject: "owner", createdBySubject: "creator" };
+    feed.publish([committedWrite("a", "ses_1", [{ ask: OPEN_ASK, askId: "ask_1" }], owned)]);
+    const ofSession = subjects.map((subject) => `a ${subject ?? "*"} ses_1`);
+    const expected = ["a * *", "a owner *", "a creator *", ...ofSession];
+    expect(woken.sort()).toEqual(expected.sort());
+  });
+
+  test("takes no name for another", () => {
+    const feed = new CommitFeed();
+    const wake = vi.fn();
+    for (const name of ["ses_1", "a", "owner", "ask_1", "*", "null"]) {
+      feed.onAsksChanged({ ...TENANT_A, visibleToSubject: name }, wake);
+      feed.onAskChanged({ tenant: "a", sessionId: name }, "ses_1", wake);
+    }
+    const owned = { ownerSubject: "o", createdBySubject: "c" };
+    feed.publish([committedWrite("a", "ses_1", [{ ask: OPEN_ASK, askId: "ask_2" }], owned)]);
+    feed.publish([committedWrite("a", "ses_1", [{ askId: "ses_1" }], owned)]);
+    expect(wake).not.toHaveBeenCalled();
+  });
+
+  test("wakes who waits for one ask by that ask alone", () => {
+    const feed = new CommitFeed();
+    const woken: string[] = [];
+    for (const askId of ["ask_1", "ask_2", "ask_3"]) {
+      for (const [tenant, sessionId] of [
+        ["a", "ses_1"],
+        ["a", "ses_2"],
+        ["b", "ses_1"],
+      ] as const) {
+        const name = `${tenant} ${sessionId} ${askId}`;
+        feed.onAskChanged({ tenant, sessionId }, askId, () => woken.push(name));
+      }
+    }
+    const asks = ["ask_1", "ask_3"].map((askId) => ({ ask: OPEN_ASK, askId }));
+    feed.publish([committedWrite("a", "ses_1", [{}, ...asks, { askId: "ask_2" }])]);
+    expect(woken).toEqual(["a ses_1 ask_1", "a ses_1 ask_3"]);
   });
 
   test("wakes once for a commit", () => {
     const feed = new CommitFeed();
-    const wake = vi.fn();
-    feed.onAsksChanged({ tenant: "a", sessionId: undefined }, wake);
+    const wakes = [vi.fn(), vi.fn()] as const;
+    feed.onAsksChanged(TENANT_A, wakes[0]);
+    feed.onAsksChanged({ ...TENANT_A, visibleToSubject: "owner" }, wakes[1]);
     feed.publish([askWrite("a", "ses_1"), askWrite("a", "ses_1"), askWrite("a", "ses_2")]);
-    expect(wake).toHaveBeenCalledTimes(1);
+    for (const wake of wakes) expect(wake).toHaveBeenCalledTimes(1);
   });
 
   test("wakes nobody for events of other records", () => {
     const feed = new CommitFeed();
     const wake = vi.fn();
-    feed.onAsksChanged({ tenant: "a", sessionId: "ses_1" }, wake);
-    feed.onAsksChanged({ tenant: "a", sessionId: undefined }, wake);
+    feed.onAsksChanged(SESSION_1, wake);
+    feed.onAsksChanged(TENANT_A, wake);
     feed.onDeadline(wake);
     feed.publish([committedWrite("a", "ses_1", [{}]), committedWrite("a", "ses_1", [])]);
     expect(wake).not.toHaveBeenCalled();
@@ -57,27 +93,43 @@ describe("a commit feed", () => {
   test("tells the earliest deadline of a commit, and none that ended", () => {
     const feed = new CommitFeed();
     const told: number[] = [];
-    feed.onDeadline((timeMs) => told.push(timeMs));
+    feed.onDeadline(({ earliestMs }) => told.push(earliestMs));
     feed.publish([deadlineWrite(300, undefined), deadlineWrite(200, 400), askWrite("a", "ses_1")]);
     feed.publish([deadlineWrite(undefined)]);
     expect(told).toEqual([200]);
   });
 
+  test("tells where a commit that set a deadline begins and ends, and when it was decided", () => {
+    const feed = new CommitFeed();
+    const told: DeadlinesSet[] = [];
+    feed.onDeadline((set) => told.push(set));
+    const timeMs = 50;
+    const marks = [{ position: 8n }, { position: 9n, deadline: { timeMs: 300 } }];
+    feed.publish([
+      committedWrite("a", "ses_1", [{ position: 7n, timeMs }]),
+      committedWrite("a", "ses_2", []),
+      committedWrite("a", "ses_2", [...marks, { position: 10n }]),
+      committedWrite("a", "ses_3", []),
+    ]);
+    const place = { firstPosition: 7n, lastPosition: 10n };
+    expect(told).toEqual([{ earliestMs: 300, decidedMs: timeMs, ...place }]);
+  });
+
   test("keeps nothing of who stopped", () => {
     const feed = new CommitFeed();
     const wake = vi.fn();
-    const topic = { tenant: "a", sessionId: "ses_1" };
     const stops = [
-      feed.onAsksChanged(topic, wake),
-      feed.onAsksChanged(topic, wake),
-      feed.onAsksChanged({ tenant: "a", sessionId: undefined }, wake),
+      feed.onAsksChanged(SESSION_1, wake),
+      feed.onAsksChanged(SESSION_1, wake),
+      feed.onAsksChanged(TENANT_A, wake),
+      feed.onAskChanged(SESSION_1, "ask_1", wake),
       feed.onDeadline(wake),
       feed.onDeadline(wake),
     ];
+    expect(feed.subscribers).toBe(6);
+    stops[0]!();
+    stops[0]!();
     expect(feed.subscribers).toBe(5);
-    stops[0]!();
-    stops[0]!();
-    expect(feed.subscribers).toBe(4);
     feed.publish([askWrite("a", "ses_1")]);
     expect(wake).toHaveBeenCalledTimes(2);
     for (const stop of stops) stop();
@@ -89,10 +141,9 @@ describe("a commit feed", () => {
   test("lets a second stop not end who came after", () => {
     const feed = new CommitFeed();
     const wake = vi.fn();
-    const topic = { tenant: "a", sessionId: "ses_1" };
-    const stop = feed.onAsksChanged(topic, () => undefined);
+    const stop = feed.onAsksChanged(SESSION_1, () => undefined);
     stop();
-    feed.onAsksChanged(topic, wake);
+    feed.onAsksChanged(SESSION_1, wake);
     stop();
     feed.publish([askWrite("a", "ses_1")]);
     expect(wake).toHaveBeenCalledTimes(1);
@@ -100,10 +151,9 @@ describe("a commit feed", () => {
 
   test("lets who is woken stop at once", () => {
     const feed = new CommitFeed();
-    const topic = { tenant: "a", sessionId: "ses_1" };
     const woken: number[] = [];
     for (const index of [0, 1, 2]) {
-      const stop = feed.onAsksChanged(topic, () => {
+      const stop = feed.onAsksChanged(SESSION_1, () => {
         woken.push(index);
         stop();
       });
@@ -121,7 +171,7 @@ describe("a commit feed", () => {
     } as unknown as CommandWrite;
     const feed = new CommitFeed();
     feed.publish([write]);
-    feed.onAsksChanged({ tenant: "a", sessionId: "ses_1" }, () => undefined)();
+    feed.onAsksChanged(SESSION_1, () => undefined)();
     feed.onDeadline(() => undefined)();
     feed.publish([write]);
     feed.onDeadline(() => undefined);

@@ -3,6 +3,8 @@ import { Expiry, type ExpiryOptions } from "../../src/ledger/expiry.js";
 import type { DueQuery, DueRecord } from "../../src/ledger/store-port.js";
 import { CHECK_MS, DAY_MS, ExpiringWorld, lateOf } from "../support/expiring-world.js";
 
+const MINUTE_MS = 60_000;
+
 let world: ExpiringWorld;
 let running: Expiry[];
 
@@ -264,6 +266,119 @@ describe("a clock that goes back", () => {
     expect(world.expiredIds()).toEqual([after, before]);
   });
 
+  test("takes no time from a deadline that is set right after", async () => {
+    await startExpiry();
+    const before = world.open(20 * MINUTE_MS);
+    await pass(100);
+    world.aheadMs -= 60 * MINUTE_MS;
+    const after = world.open(10 * MINUTE_MS);
+    await pass(10 * MINUTE_MS - 1);
+    expect(world.expired).toEqual([]);
+    await pass(1);
+    expect(world.expiredIds()).toEqual([after]);
+    await pass(10 * MINUTE_MS - 100 + CHECK_MS);
+    expect(world.expiredIds()).toEqual([after, before]);
+  });
+
+  test("takes no time from a deadline that is set while what was due is listed", async () => {
+    const { store, ...options } = world.options();
+    let after = "";
+    const listDue = async (query: DueQuery): Promise<DueRecord[]> => {
+      if (after === "" && world.monotonicMs() >= startMs + 100) {
+        world.aheadMs -= 60 * MINUTE_MS;
+        after = world.open(10 * MINUTE_MS);
+      }
+      return store.listDue(query);
+    };
+    const startMs = world.monotonicMs();
+    await startExpiry({ ...options, store: { ...store, listDue } });
+    const before = world.open(100);
+    await pass(100 + CHECK_MS);
+    expect(world.expiredIds()).toEqual([before]);
+    await pass(10 * MINUTE_MS - CHECK_MS - 1);
+    expect(world.expiredIds()).toEqual([before]);
+    await pass(1);
+    expect(world.expiredIds()).toEqual([before, after]);
+  });
+
+  test("several times between two looks leaves each deadline the time that it was given", async () => {
+    await startExpiry();
+    const opened: string[] = [];
+    for (let jump = 0; jump < 5; jump += 1) {
+      opened.push(world.open(30_000 - 2 * CHECK_MS * jump));
+      await pass(10);
+      world.aheadMs -= 100_000;
+    }
+    await pass(30_000 - 8 * CHECK_MS + CHECK_MS);
+    for (let count = 1; count <= 5; count += 1) {
+      expect(world.expiredIds()).toEqual(opened.toReversed().slice(0, count));
+      await pass(2 * CHECK_MS);
+    }
+  });
+
+  test.each([
+    ["before it was seen", 10],
+    ["after it was seen", 2 * CHECK_MS],
+  ])("during a commit gives what was decided before no more time, told %s", async (_, commitMs) => {
+    await startExpiry();
+    world.open(40 * MINUTE_MS);
+    await pass(100);
+    const commit = world.decide(10 * MINUTE_MS);
+    world.aheadMs -= 60 * MINUTE_MS;
+    await pass(commitMs);
+    const decidedBefore = commit();
+    const after = world.open(20 * MINUTE_MS);
+    await pass(10 * MINUTE_MS - commitMs - 1);
+    expect(world.expired).toEqual([]);
+    await pass(1 + CHECK_MS);
+    expect(world.expiredIds()).toEqual([decidedBefore]);
+    await pass(10 * MINUTE_MS - CHECK_MS + commitMs - 1);
+    expect(world.expiredIds()).toEqual([decidedBefore]);
+    await pass(1);
+    expect(world.expiredIds()).toEqual([decidedBefore, after]);
+  });
+
+  test("during the first commit with a deadline gives it no more time", async () => {
+    await startExpiry();
+    const commit = world.decide(5000);
+    world.aheadMs -= 60 * MINUTE_MS;
+    const recordId = commit();
+    await pass(5000 + CHECK_MS);
+    expect(world.expiredIds()).toEqual([recordId]);
+  });
+
+  test("during a commit that is told while a look finds nothing is not forgotten", async () => {
+    const { store, ...options } = world.options();
+    let recordId = "";
+    const nextDeadlineMs = async (): Promise<number | undefined> => {
+      const nextMs = await store.nextDeadlineMs();
+      if (recordId !== "") return nextMs;
+      const commit = world.decide(5000);
+      world.aheadMs -= 60 * MINUTE_MS;
+      recordId = commit();
+      world.open(60 * MINUTE_MS);
+      return nextMs;
+    };
+    await startExpiry({ ...options, store: { ...store, nextDeadlineMs } });
+    await pass(5000 + CHECK_MS);
+    expect(world.expiredIds()).toEqual([recordId]);
+  });
+
+  test("during a commit that is not stored takes nothing from what is set in its place", async () => {
+    await startExpiry();
+    world.open(60 * MINUTE_MS);
+    await pass(100);
+    const commit = world.decide(10 * MINUTE_MS);
+    world.aheadMs -= 60 * MINUTE_MS;
+    world.waiting.delete(commit());
+    world.position -= 1n;
+    const after = world.open(10 * MINUTE_MS);
+    await pass(10 * MINUTE_MS - 1);
+    expect(world.expired).toEqual([]);
+    await pass(1);
+    expect(world.expiredIds()).toEqual([after]);
+  });
+
   test("by a second is no jump, and by small steps is one", async () => {
     await startExpiry();
     const recordId = world.open(10_000);
@@ -326,19 +441,38 @@ describe("a clock that goes back", () => {
 
   test("costs a read at each look, at most 16, until what waited then has ended", async () => {
     await startExpiry();
-    const recordId = world.open(DAY_MS);
+    world.open(DAY_MS);
     await pass(0);
     expect(await readsOfLook()).toBe(2);
     for (let jump = 0; jump < 20; jump += 1) {
       world.aheadMs -= 2000;
       await pass(CHECK_MS);
+      expect(await readsOfLook()).toBe(2 + Math.min(jump + 1, 17));
+      world.open(DAY_MS);
     }
     expect(await readsOfLook()).toBe(2 + 16);
-    world.waiting.delete(recordId);
+    world.waiting.clear();
     await pass(CHECK_MS);
     world.open(DAY_MS);
     await pass(0);
     expect(await readsOfLook()).toBe(2);
+  });
+
+  test("and forward again costs nothing more, and gives no deadline more time", async () => {
+    await startExpiry();
+    const first = world.open(30_000);
+    await pass(0);
+    const before = await readsOfLook();
+    world.aheadMs -= 10_000;
+    const second = world.open(60_000);
+    expect(await readsOfLook()).toBe(before + 1);
+    world.aheadMs += 20_000;
+    expect(await readsOfLook()).toBe(before);
+    world.aheadMs -= 15_000;
+    await pass(30_000 - 3 * CHECK_MS - 10_000);
+    expect(world.expiredIds()).toEqual([first]);
+    await pass(21_000 + CHECK_MS);
+    expect(world.expiredIds()).toEqual([first, second]);
   });
 
   test("while nothing waits takes nothing from the first deadline after it", async () => {
@@ -364,9 +498,24 @@ describe("a clock that goes back", () => {
     expect(world.expiredIds()).toContain(inBetween);
   });
 
-  test("is not forgotten when the store cannot be read then", async () => {
+  test("right after it went forward counts for a deadline that was decided in between", async () => {
     await startExpiry();
+    world.open(60 * MINUTE_MS);
+    await pass(100);
+    world.aheadMs += 50 * MINUTE_MS;
+    const commit = world.decide(5000);
+    world.aheadMs -= 50 * MINUTE_MS;
+    const inBetween = commit();
+    const after = world.open(5000);
+    await pass(5000 - 1);
+    expect(world.expired).toEqual([]);
+    await pass(1 + CHECK_MS);
+    expect(world.expiredIds().sort()).toEqual([inBetween, after]);
+  });
+
+  test("is not forgotten when the store cannot be read then", async () => {
     const recordId = world.open(5000);
+    await startExpiry();
     await pass(100);
     world.brokenReads.add("lastPosition");
     world.aheadMs -= DAY_MS;

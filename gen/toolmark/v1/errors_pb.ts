@@ -266,8 +266,8 @@ export enum ErrorReason {
   OUTCOME_KNOWN = 74,
 
   /**
-   * FAILED_PRECONDITION. The ask is answered or withdrawn. Metadata: ask_id, receipt_id of the winner (absent if an earlier command of the same Apply won). Read the
-   * receipt.
+   * FAILED_PRECONDITION. The ask is answered or withdrawn. Metadata: ask_id, receipt_id of the winner (absent if an
+   * earlier command of the same Apply won). Read the receipt.
    *
    * @generated from enum value: ERROR_REASON_ASK_NOT_OPEN = 75;
    */

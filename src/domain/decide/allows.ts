@@ -22,7 +22,7 @@ export interface UseOfAllows {
   readonly isReleased: boolean;
 }
 
-/** At the end of its call an allow is spent by what it allowed, if that is known to have happened, and void otherwise. */
+/** At the end of its call an allow is spent if what it allowed is known to have happened, and void otherwise. */
 export function settleAllows(
   draft: Draft,
   allows: readonly UnspentAllow[],
