@@ -25,6 +25,7 @@ import {
   type ToldRefusal,
 } from "../support/main-job.js";
 import { runProcess } from "../support/run-process.js";
+import { testScale } from "../support/scale.js";
 import { startTestService, type TestService } from "../support/service.js";
 import { ROOT } from "../support/source-tree.js";
 import { TRANSPORTS } from "./listeners-fixture.js";
@@ -44,14 +45,10 @@ const transportsOf = TRANSPORTS.map(([name, transportTo]) => {
   return [`connect-node, ${name}`, clientOf] as const;
 });
 
-/** Every client, by name. */
-const CLIENTS: readonly (readonly [string, (place: Place) => AnyClient])[] = [
-  ...transportsOf,
-  ["grpc-js", (place) => grpcJsClient(place.service.grpcAddress)],
-  [
-    "buf curl, gRPC by reflection",
-    (place) => bufCurlClient(place.service.grpcAddress, "--protocol", "grpc"),
-  ],
+type NamedClient = readonly [string, (place: Place) => AnyClient];
+
+/** A process for each call: left out of the short run, which has two others like them. */
+const SLOW_CLIENTS: readonly NamedClient[] = [
   [
     "buf curl, gRPC",
     ({ service: { grpcAddress }, schema }) =>
@@ -62,6 +59,17 @@ const CLIENTS: readonly (readonly [string, (place: Place) => AnyClient])[] = [
     ({ service: { httpAddress }, schema }) =>
       bufCurlClient(httpAddress, "--protocol", "grpcweb", "--schema", schema),
   ],
+];
+
+/** Every client, by name. */
+const CLIENTS: readonly NamedClient[] = [
+  ...transportsOf,
+  ["grpc-js", (place) => grpcJsClient(place.service.grpcAddress)],
+  [
+    "buf curl, gRPC by reflection",
+    (place) => bufCurlClient(place.service.grpcAddress, "--protocol", "grpc"),
+  ],
+  ...(testScale() === "short" ? [] : SLOW_CLIENTS),
   [
     "buf curl, Connect",
     ({ service: { httpAddress }, schema }) => bufCurlClient(httpAddress, "--schema", schema),

@@ -12,6 +12,7 @@ import { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
 import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { ReceiptPath, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import {
@@ -30,7 +31,7 @@ import {
   type CommandInit,
 } from "../support/broken-commands.js";
 
-const LIMITS = { ...DEFAULT_LIMITS, inlineBodyBytes: 10, callsPerTurn: 2 };
+const LIMITS = { ...DEFAULT_LIMITS, inlineBodyBytes: 10, openCallsPerSession: 2 };
 const validate = createValidator(LIMITS);
 
 type InitOf<Case extends string> = Exclude<Extract<CommandInit, { case: Case }>["value"], Message>;
@@ -174,9 +175,10 @@ const AUTHORIZATIONS: readonly BrokenCommand[] = [
   ),
   broken("an id twice", park({ deferredToolCallIds: ["a", "a"] }), "deferred_tool_call_ids[1]"),
   broken(
-    "more calls behind than a turn has",
+    "more calls behind than can be open",
     park({ deferredToolCallIds: ["a", "b", "c"] }),
     "deferred_tool_call_ids",
+    ErrorReason.QUOTA_EXCEEDED,
   ),
   broken("no authorization", settleAuthorization({}), "authorization_id"),
   ...valuesOutside(AuthorizationState, OUTCOMES).map((outcome) =>
