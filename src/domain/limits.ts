@@ -6,7 +6,10 @@ export interface Limits {
   readonly bodyBytes: number;
   readonly callsPerTurn: number;
   readonly commandsPerApply: number;
-  /** Calls of one session without a result; bounds what a run's end writes and what loading reads. */
+  /**
+   * Calls of one session without a result; likewise its open asks and unspent allows together. Bounds what a run's end
+   * writes and what loading reads.
+   */
   readonly openCallsPerSession: number;
   readonly openAsksPerSession: number;
   readonly streamsPerConnection: number;

@@ -8,6 +8,7 @@ import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
+import { BUF } from "../support/any-clients.js";
 import { runProcess } from "../support/run-process.js";
 import { startServerProcess, type ServerProcess } from "../support/server-process.js";
 import { clientsOf, transportOf } from "../support/service.js";
@@ -94,7 +95,11 @@ describe("README.md", () => {
     "shows how a person is asked, by lines that work after those of the first call",
     async () => {
       const script = `${block("sh", "buf curl")}\n${block("sh", "AnswerAsk")}`;
-      const result = await runProcess("sh", ["-eu", "-c", script], { cwd: ROOT });
+      // The other tests start npx itself, which takes longer than what it runs.
+      const npx = join(folder, "npx");
+      await writeFile(npx, `#!/bin/sh\nshift\nexec "${BUF}" "$@"\n`, { mode: 0o755 });
+      const env = { ...process.env, PATH: `${folder}:${process.env["PATH"] ?? ""}` };
+      const result = await runProcess("sh", ["-eu", "-c", script], { cwd: ROOT, env });
       expect(result).toMatchObject({ code: 0, stderr: "" });
       expect(result.stdout).toMatch(/"receiptId": "rcp_\w+"/);
       expect(result.stdout).toContain('"verdict": "VERDICT_ALLOW_ONCE"');

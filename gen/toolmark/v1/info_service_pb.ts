@@ -132,7 +132,7 @@ export type Limits = Message<"toolmark.v1.Limits"> & {
   commandsPerApply: number;
 
   /**
-   * Calls of one session that have no result.
+   * Calls of one session that have no result; likewise its open asks and unspent allows together.
    *
    * @generated from field: uint32 open_calls_per_session = 10;
    */

@@ -129,7 +129,8 @@ function receiptOf(
 
 function letGoOn(draft: Draft, session: SessionState, ask: Ask, call: ToolCall): void {
   const state = stateWithout(ask, session, call.toolCallId);
-  draft.revise(EventKind.toolCallReady, (revision) => ({
+  const isReady = state === ToolCallState.ACCEPTED;
+  draft.revise(isReady ? EventKind.toolCallReady : EventKind.toolCallWaiting, (revision) => ({
     case: "toolCall",
     value: { ...call, revision, state },
   }));
