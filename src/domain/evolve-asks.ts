@@ -23,10 +23,10 @@ export function evolveAsk({ asks, calls }: OpenRecords, ask: Ask): void {
   }
 }
 
-function afterOpening(open: OpenCall, { kind }: Ask): OpenCall {
-  return kind === AskKind.RESULT_RELEASE
-    ? { ...open, heldResult: HeldResult.ASKED }
-    : { ...open, supersededAskId: undefined };
+function afterOpening(open: OpenCall, { kind, presented }: Ask): OpenCall {
+  if (kind !== AskKind.RESULT_RELEASE) return { ...open, supersededAskId: undefined };
+  const heldSha256 = presented?.sha256 ?? new Uint8Array(0);
+  return { ...open, heldResult: HeldResult.ASKED, heldSha256 };
 }
 
 /** Folds an update of a receipt. Its first event comes before the event that settles its ask. */

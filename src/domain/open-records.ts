@@ -14,10 +14,11 @@ export interface OpenRecords {
 /** What is known of the asks of a call that nobody asked about. */
 export const NOTHING_ASKED: Pick<
   OpenCall,
-  "unspentAllows" | "needsAllow" | "heldResult" | "supersededAskId"
+  "unspentAllows" | "needsAllow" | "heldResult" | "heldSha256" | "supersededAskId"
 > = {
   unspentAllows: [],
   needsAllow: false,
   heldResult: HeldResult.UNSPECIFIED,
+  heldSha256: new Uint8Array(0),
   supersededAskId: undefined,
 };

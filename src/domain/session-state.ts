@@ -33,6 +33,8 @@ export interface OpenCall {
   readonly needsAllow: boolean;
   /** Where a result stands whose release was asked for. */
   readonly heldResult: HeldResult;
+  /** Digest of that result; empty if nobody asked. */
+  readonly heldSha256: Uint8Array;
   /** The ask that amended arguments superseded, until a newer one of the call opens. */
   readonly supersededAskId: string | undefined;
 }
@@ -63,7 +65,8 @@ export interface DraftEvent {
 }
 
 function storedCall(open: OpenCall): Omit<StoredOpenCall, "$typeName"> {
-  const { call, sequence, unspentAllows, needsAllow, heldResult, supersededAskId } = open;
+  const { call, sequence, unspentAllows, needsAllow, heldResult, heldSha256 } = open;
+  const { supersededAskId } = open;
   return {
     toolCall: call,
     sequence,
@@ -73,6 +76,7 @@ function storedCall(open: OpenCall): Omit<StoredOpenCall, "$typeName"> {
     })),
     needsAllow,
     heldResult,
+    heldSha256,
     ...(supersededAskId === undefined ? {} : { supersededAskId }),
   };
 }

@@ -49,11 +49,12 @@ export function restoreState(
 }
 
 function restoreCall(stored: StoredOpenCall): (readonly [string, OpenCall])[] {
-  const { toolCall: call, sequence, needsAllow, heldResult, supersededAskId } = stored;
+  const { toolCall: call, sequence, needsAllow, heldResult, heldSha256 } = stored;
+  const { supersededAskId } = stored;
   if (call === undefined) return [];
   const unspentAllows = stored.unspentAllows.flatMap(({ receipt, kind }) =>
     receipt === undefined ? [] : [{ receipt, kind }],
   );
-  const asked = { unspentAllows, needsAllow, heldResult, supersededAskId };
+  const asked = { unspentAllows, needsAllow, heldResult, heldSha256, supersededAskId };
   return [[call.toolCallId, { call, sequence, providerCallId: "", ...asked }]];
 }

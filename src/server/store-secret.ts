@@ -1,5 +1,5 @@
 import { link, open, realpath, rm, type FileHandle } from "node:fs/promises";
-import type { Stats } from "node:fs";
+import { constants, type Stats } from "node:fs";
 import { dirname } from "node:path";
 import { StoreOpenError } from "../store/sqlite/store-open-error.js";
 import { randomBytes } from "./system.js";
@@ -57,7 +57,8 @@ async function findSecret(path: string): Promise<Uint8Array | undefined> {
 
 async function openExisting(path: string): Promise<FileHandle | undefined> {
   try {
-    return await open(path, "r");
+    // A pipe in the place of a file must not keep the start waiting.
+    return await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     if (hasCode(error, "ENOENT")) return undefined;
     throw error;

@@ -10,6 +10,7 @@ import type { AskReader, Viewer } from "../ledger/ask-reader.js";
 import { Bell, type CommitFeed } from "../ledger/commit-feed.js";
 import type { AskScope, IndexedAsk, Store } from "../ledger/store-port.js";
 import { decodeAskCursor, encodeAskCursor, scopeDigest, type AskPlace } from "./ask-cursor.js";
+import { Turns } from "./turns.js";
 
 export interface AskWatchOptions {
   readonly asks: AskReader;
@@ -51,6 +52,7 @@ const PAGE_ASKS = 32;
  */
 export class AskWatch {
   readonly #options: AskWatchOptions;
+  readonly #turns = new Turns();
 
   constructor(options: AskWatchOptions) {
     this.#options = options;
@@ -123,6 +125,7 @@ export class AskWatch {
     let rows: readonly IndexedAsk[];
     do {
       const range = { scope, afterPosition: position, limit };
+      await this.#turns.next();
       rows = await this.#options.asks.openAsks(range, openUntil);
       for (const row of rows) {
         position = row.position;
@@ -139,6 +142,7 @@ export class AskWatch {
     let rows: readonly IndexedAsk[];
     do {
       const range = { scope, afterPosition: position, limit: PAGE_ASKS };
+      await this.#turns.next();
       rows = await this.#options.asks.askChanges(range);
       for (const row of rows) {
         position = row.lastPosition;
@@ -172,6 +176,7 @@ export class AskWatch {
     row: IndexedAsk,
     place: AskPlace,
   ): Promise<Message> {
+    await this.#turns.next();
     const ask = await this.#options.asks.show(viewer, scope, row);
     if (isRefusal(ask)) return ask;
     const cursor = this.#cursorOf(digest, place);

@@ -3,6 +3,7 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AskState, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { ActorKind, ActorSchema, type Actor } from "../../gen/toolmark/v1/origin_pb.js";
+import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import {
   ReceiptPath,
   ReceiptSchema,
@@ -35,7 +36,6 @@ import {
   newCall,
   of,
   openRun,
-  publishHook,
   readCall,
   type OpenRun,
 } from "../support/conversation.js";
@@ -122,7 +122,11 @@ const WAYS: readonly Way[] = [
     return { ...said, actor: HARNESS };
   }),
   ...decisions("HOOK", async ({ harness, run, ask }, verdict) => {
-    const { hookId } = await publishHook(harness, run, ask.toolCallId);
+    const { toolCallId } = ask;
+    const decision = verdict === Verdict.DENY ? HookDecision.BLOCKED : HookDecision.INFO;
+    const command = { toolCallId, phase: "pre_tool_use", decision };
+    const { hook } = await harness.evidence.publishHook({ ...of(run), command });
+    const { hookId } = given(hook, "hook");
     const said = { path: ReceiptPath.HOOK, hookId, reason: "" } as const;
     await settle(harness, run, { askId: ask.askId, verdict, ...said });
     return { ...said, actor: HARNESS };

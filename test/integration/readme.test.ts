@@ -73,6 +73,8 @@ describe("README.md", () => {
       expect(manifest.scripts).toHaveProperty(script);
       expect(manifest.scripts[`pre${script}`]).toBe("npm run build");
     }
+    // npm hands signals to the shell that it starts: the server takes that one's place.
+    expect(manifest.scripts["start"]).toMatch(/^exec node /);
   });
 
   test(

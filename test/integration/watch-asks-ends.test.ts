@@ -204,12 +204,15 @@ test("a connection over HTTP/1.1 that breaks frees its unread watch", async () =
 
 describe(`${IDLE_PER_WIRE * WIRES.length} idle watches`, () => {
   async function watchers(sessionId: string): Promise<AskWatcher[]> {
+    const before = callsOf("listAskChanges");
     const all = WIRES.flatMap((wire) => {
       const by = service.clients(wire);
       return Array.from({ length: IDLE_PER_WIRE }, () => new AskWatcher(by, { sessionId }));
     });
     await Promise.all(all.map((watcher) => watcher.openOnes()));
     expect(watching()).toBe(all.length);
+    // Each looks once for what happened since it began.
+    await until(() => callsOf("listAskChanges") === before + all.length);
     return all;
   }
 

@@ -48,13 +48,15 @@ function textOf(state: SessionState): string {
 }
 
 function callText(open: OpenCall): readonly unknown[] {
-  const { call, sequence, unspentAllows, needsAllow, heldResult, supersededAskId } = open;
+  const { call, sequence, unspentAllows, needsAllow, heldResult, heldSha256, supersededAskId } =
+    open;
   return [
     bytesOf(ToolCallSchema, call),
     String(sequence),
     unspentAllows.map(({ receipt, kind }) => [bytesOf(ReceiptSchema, receipt), kind]),
     needsAllow,
     heldResult,
+    Buffer.from(heldSha256).toString("hex"),
     supersededAskId,
   ];
 }

@@ -271,7 +271,11 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
   samples(history.listEvents, { sessionId, pageToken: "token" }, { sessionId, afterSequence: 3n }),
   samples(history.getReviewDetail, { sessionId, reviewId: "rv_1" }),
   samples(history.getAuthorization, { sessionId, authorizationId: "aut_1" }),
-  samples(history.listAuthorizations, { sessionId, pageToken: "token", toolCallId: "tc_1" }, { sessionId }),
+  samples(
+    history.listAuthorizations,
+    { sessionId, pageToken: "token", toolCallId: "tc_1" },
+    { sessionId },
+  ),
   samples(
     approval.listAsks,
     {
@@ -313,7 +317,11 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
   ),
   samples(approval.watchAsks, { sessionId, cursor: "cursor", includeDescendants: true }, {}),
   samples(approval.getReceipt, { sessionId, receiptId: "rcp_1" }),
-  samples(approval.listReceipts, { sessionId, pageToken: "token", toolCallId: "tc_1" }, { sessionId }),
+  samples(
+    approval.listReceipts,
+    { sessionId, pageToken: "token", toolCallId: "tc_1" },
+    { sessionId },
+  ),
   samples(
     run.beginRun,
     {

@@ -401,11 +401,12 @@ export const RETRIED: readonly Retried[] = [
     prepare: async (clients) => {
       const run = await openRun(clients);
       const call = await acceptCall(clients, run, newCall("a"));
+      const { toolCallId } = await acceptCall(clients, run, newCall("c"));
       const { ask } = await askedCall(clients, run);
       const rule = { path: ReceiptPath.RULE, rule: "rule 1", verdict: Verdict.DENY };
       const list: CommandInit[] = [
         { case: "publishReview", value: reviewOf(ask.toolCallId) },
-        { case: "openAsk", value: { ...ASK, toolCallId: call.toolCallId } },
+        { case: "openAsk", value: { ...ASK, toolCallId } },
         { case: "settleAsk", value: { askId: ask.askId, ...rule } },
         { case: "publishHook", value: { ...HOOK, toolCallId: call.toolCallId } },
         amend(call, '{"command":"ls -l"}'),

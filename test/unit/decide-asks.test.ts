@@ -426,10 +426,7 @@ describe("an ask of unknown provenance", () => {
 });
 
 describe("a result while a call waits for an answer", () => {
-  test.each([
-    [REQUIRED, ErrorReason.TOOL_CALL_NOT_STARTED],
-    [OFF, ErrorReason.START_NOT_ALLOWED],
-  ])("is refused (gate %s)", (gate, reason) => {
+  test.each([REQUIRED, OFF])("is refused (gate %s)", (gate) => {
     const { decider, id } = asking(gate);
     const ends = [
       ToolCallState.UNSPECIFIED,
@@ -438,8 +435,19 @@ describe("a result while a call waits for an answer", () => {
       ToolCallState.TIMED_OUT,
     ];
     const results = [partOf(id), ...ends.map((end) => resultOf(id, end, "x"))];
-    for (const command of results) expect(reasonOf(decider.when([command]))).toBe(reason);
+    for (const command of results) {
+      expect(reasonOf(decider.when([command]))).toBe(ErrorReason.START_NOT_ALLOWED);
+    }
     expect(stateOf(decider, id)).toBe("AWAITING_ANSWER");
+  });
+
+  test("is refused without a gate too once its arguments changed, until a new ask allows it", () => {
+    const { decider, id } = asking(OFF);
+    decider.given(amend(id, "{ }"));
+    const result = resultOf(id, ToolCallState.UNSPECIFIED, "x");
+    expect(reasonOf(decider.when([result]))).toBe(ErrorReason.START_NOT_ALLOWED);
+    allowed(decider, asked(decider, openAction(id)));
+    decider.given(result);
   });
 });
 

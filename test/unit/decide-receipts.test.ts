@@ -390,6 +390,15 @@ describe("an allow to start", () => {
   });
 });
 
+test("a hook that blocks a call cannot allow it", () => {
+  const { decider, id, askId } = asking();
+  const blocking = idIn(decider.given(hook(id)), "hook");
+  expect(reasonOf(decider.when([settleByHook(askId, blocking)]))).toBe(
+    ErrorReason.REFERENCE_MISMATCH,
+  );
+  decider.given(settleByHook(askId, blocking, Verdict.DENY));
+});
+
 describe("a start is refused", () => {
   test("while the call waits for an answer, with the ask", () => {
     const { decider, id, askId } = asking();

@@ -12,6 +12,7 @@ import {
   asked,
   blockedBy,
   bytes,
+  data,
   deciders,
   digest,
   endRun,
@@ -231,6 +232,35 @@ describe.each([REQUIRED, OFF])("a result that was held (gate %s)", (gate) => {
       ErrorReason.TOOL_CALL_STARTED,
     );
     decider.given(reconcile(id, ToolCallState.COMPLETED));
+  });
+
+  test("that was released comes late as it was released, or not at all", () => {
+    const { decider, id, askId } = holding(gate);
+    allowed(decider, askId);
+    decider.given(endRun());
+    decider.begin(gate);
+    const value = { toolCallId: id, end: ToolCallState.COMPLETED, content: data("other") };
+    const reconciled: CommandInit = { case: "reconcileToolCall", value };
+    for (const command of [resultOf(id, UNSPECIFIED, "other"), reconciled]) {
+      expect(reasonOf(decider.when([command]))).toBe(ErrorReason.RESULT_MISMATCH);
+    }
+    decider.given(resultOf(id, UNSPECIFIED, "held"));
+  });
+
+  test("takes no parts, which nobody could compare", () => {
+    const { decider, id, askId } = holding(gate);
+    for (const settle of [() => undefined, () => allowed(decider, askId)]) {
+      settle();
+      expect(reasonOf(decider.when([partOf(id)]))).toBe(ErrorReason.RESULT_HELD);
+    }
+  });
+
+  test("is not given as the text instead of itself", () => {
+    const { decider, id, askId } = holding(gate);
+    decider.answer(askId, Verdict.DENY);
+    const held = resultOf(id, ToolCallState.WITHHELD, "held");
+    expect(reasonOf(decider.when([held]))).toBe(ErrorReason.RESULT_MISMATCH);
+    decider.given(resultOf(id, ToolCallState.WITHHELD, "another text"));
   });
 
   test("that was not released does not come in late either", () => {

@@ -289,3 +289,12 @@ test("a second late result is told of the first, also by a run that has ended", 
   expect(isRefusal(decider.when([late], ended))).toBe(false);
   expect(reasonOf(decider.when([late], ended))).toBe(ErrorReason.RESULT_ALREADY_RECORDED);
 });
+
+test("the model is told of a recorded start whose outcome nobody knows", () => {
+  const decider = new Decider(StartGate.REQUIRED);
+  const [id = ""] = decider.calls("a");
+  decider.given(startOf(decider, id), endRun(RunOutcome.FAILED));
+  const ref = decider.call(id).result?.content?.bodyRef;
+  const text = new TextDecoder().decode(decider.bodies.find((body) => body.bodyRef === ref)?.data);
+  expect(text).toContain("was started");
+});

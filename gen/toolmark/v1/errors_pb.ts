@@ -334,7 +334,8 @@ export enum ErrorReason {
   AUTHORIZATION_NOT_PENDING = 83,
 
   /**
-   * FAILED_PRECONDITION. The result is not the one that was released. Metadata: tool_call_id. Record that one,
+   * FAILED_PRECONDITION. The result is not the one that was released, or the text instead of a withheld one is that
+   * result. Metadata: tool_call_id. Record that one,
    * withhold, or ask again.
    *
    * @generated from enum value: ERROR_REASON_RESULT_MISMATCH = 84;

@@ -106,18 +106,34 @@ function endOpenCalls(
     const end = endOf(open, gate, lists);
     const result = syntheticResult(draft, textOf(call, end.state));
     settleAllows(draft, unspentAllows, { ran: end.ran, isReleased: false });
-    return draft.revise(EventKind.toolCallEnded, (revision) => ({
+    const kind = hasEnded(call) ? EventKind.resultRecorded : EventKind.toolCallEnded;
+    return draft.revise(kind, (revision) => ({
       case: "toolCall",
-      value: { ...call, revision, ...end, result, endTime: call.endTime ?? draft.facts.now },
+      value: {
+        ...call,
+        revision,
+        ...end,
+        result,
+        releasedSha256: releasedBy(open),
+        endTime: call.endTime ?? draft.facts.now,
+      },
     }));
   });
 }
 
-/** What the model is told: what the call waited for, if that is why it did not run. */
-function textOf({ state }: ToolCall, end: ToolCallState): string {
-  const waitedFor = end === ToolCallState.CANCELLED ? WAITED_FOR[state] : undefined;
-  return waitedFor ?? syntheticText(end);
+/** Digest of a result that was released and not given: no other may come late. */
+function releasedBy({ heldResult, heldSha256 }: OpenCall): Uint8Array {
+  return heldResult === HeldResult.RELEASED ? heldSha256 : new Uint8Array(0);
 }
+
+/** What the model is told: also what is known of the start, and what a call waited for that did not run. */
+function textOf({ state }: ToolCall, end: ToolCallState): string {
+  if (end === ToolCallState.CANCELLED) return WAITED_FOR[state] ?? syntheticText(end);
+  const hasStarted = state === ToolCallState.STARTED;
+  return end === ToolCallState.OUTCOME_UNKNOWN && hasStarted ? STARTED_TEXT : syntheticText(end);
+}
+
+const STARTED_TEXT = "The call was started. It is not known how it ended; it may have had effects.";
 
 const WAITED_FOR: Partial<Record<ToolCallState, string>> = {
   [ToolCallState.AWAITING_ANSWER]:

@@ -61,6 +61,12 @@ export function refuseWaiting(state: SessionState, call: ToolCall): Refusal {
   });
 }
 
+/** Refuses what a call cannot do since its arguments changed under a question or its answer. */
+export function refuseUnallowed(call: ToolCall): Refusal {
+  const message = "the arguments changed after the call was asked about: a new ask must allow it";
+  return refuseForCall(ErrorReason.START_NOT_ALLOWED, message, call);
+}
+
 /** A call of the session's own that has neither started nor ended, or why it is no such call. */
 export function findUnstartedCall(
   state: SessionState,

@@ -1,5 +1,6 @@
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
-import type { Hook } from "../../../gen/toolmark/v1/hook_pb.js";
+import { HookDecision, type Hook } from "../../../gen/toolmark/v1/hook_pb.js";
+import { ReviewDisposition, ReviewJob } from "../../../gen/toolmark/v1/review_pb.js";
 import { refuse, type Refusal } from "../refusal.js";
 import type { Facts } from "./draft.js";
 
@@ -21,4 +22,10 @@ export function findHookOfCall(
 
 export function refuseHook(field: string, fault: string): Refusal {
   return refuse(ErrorReason.REFERENCE_MISMATCH, `${field} ${fault}`, { field });
+}
+
+/** A hook blocks by its decision, a review by denying; what a review of a result denies is not the call. */
+export function blocksCall({ decision, review }: Hook): boolean {
+  if (review === undefined) return decision === HookDecision.BLOCKED;
+  return review.disposition === ReviewDisposition.DENY && review.job !== ReviewJob.INBOUND;
 }

@@ -19,6 +19,7 @@ import {
   findUnstartedCall,
   hasEnded,
   hasRun,
+  isWaiting,
   refuseEnded,
   refuseForCall,
   refuseWaiting,
@@ -83,12 +84,10 @@ function findAskable(
   if (isRefusal(found)) return found;
   const { call } = found;
   if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
-  if (hasRun(found.open)) return found.open;
-  if (run.startGate === StartGate.REQUIRED) {
-    const message = "the call has not started, so there is no result to release";
-    return refuseForCall(ErrorReason.TOOL_CALL_NOT_STARTED, message, call);
-  }
-  return call.state === ToolCallState.ACCEPTED ? found.open : refuseWaiting(state, call);
+  if (isWaiting(call)) return refuseWaiting(state, call);
+  if (hasRun(found.open) || run.startGate === StartGate.OFF) return found.open;
+  const message = "the call has not started, so there is no result to release";
+  return refuseForCall(ErrorReason.TOOL_CALL_NOT_STARTED, message, call);
 }
 
 function refuseReview(facts: Facts, command: OpenAskCommand): Refusal | undefined {

@@ -7,7 +7,7 @@ import type { SessionState } from "../session-state.js";
 import type { Decided, Draft } from "./draft.js";
 import { findCall, refuseForCall } from "./find-call.js";
 import { intakeBody } from "./intake-body.js";
-import { canonicalResult } from "./record-result.js";
+import { canonicalResult, refuseUnreleased } from "./record-result.js";
 
 const RAN: Partial<Record<ToolCallState, Ran>> = {
   [ToolCallState.COMPLETED]: Ran.YES,
@@ -63,5 +63,6 @@ function foundResult(
     return refuseForCall(ErrorReason.RESULT_ALREADY_RECORDED, message, call);
   }
   const content = intakeBody(draft, command.content, "command.content");
-  return isRefusal(content) ? content : canonicalResult(content, command.isError);
+  if (isRefusal(content)) return content;
+  return refuseUnreleased(call, content) ?? canonicalResult(content, command.isError);
 }

@@ -8,8 +8,6 @@ import { HeldResult } from "../../../gen/toolmark/storage/v1/storage_pb.js";
 import { AskKind } from "../../../gen/toolmark/v1/ask_pb.js";
 import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
-import { HookDecision, type Hook } from "../../../gen/toolmark/v1/hook_pb.js";
-import { ReviewDisposition, ReviewJob } from "../../../gen/toolmark/v1/review_pb.js";
 import { StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
 import {
   ProvisionalResultSchema,
@@ -36,9 +34,10 @@ import {
   isWaiting,
   refuseEnded,
   refuseForCall,
+  refuseUnallowed,
   refuseWaiting,
 } from "./find-call.js";
-import { findHookOfCall, refuseHook } from "./find-hook.js";
+import { blocksCall, findHookOfCall, refuseHook } from "./find-hook.js";
 import { intakeBody } from "./intake-body.js";
 import { withdrawal, writeSettlement } from "./settle-ask.js";
 import { syntheticResult } from "./synthetic-result.js";
@@ -92,34 +91,41 @@ function recordForOpenCall(
     : recordCanonical(draft, state, running, result.value);
 }
 
-/** Without a recorded start nothing but a block is believed in a run that requires starts, or while a call waits. */
+/**
+ * Without a recorded start nothing but a block is believed in a run that requires starts, while a call waits, or when
+ * nobody allows it any more.
+ */
 function refuseUnstarted(state: SessionState, { run, open }: Running): Refusal | undefined {
   const { call } = open;
   if (hasRun(open)) return undefined;
+  if (isWaiting(call)) return refuseWaiting(state, call);
+  if (open.needsAllow) return refuseUnallowed(call);
   if (run.startGate === StartGate.REQUIRED) {
     const message = "the run requires a recorded start";
     return refuseForCall(ErrorReason.TOOL_CALL_NOT_STARTED, message, call);
   }
-  return isWaiting(call) ? refuseWaiting(state, call) : undefined;
+  return undefined;
 }
 
-/** Refuses what a held result forbids. `result` is absent for a part of one. */
+/** Refuses what a held result forbids. `result` is absent for a part of one, which nobody could compare. */
 function refuseHeld(
-  { call, heldResult, unspentAllows }: OpenCall,
+  { call, heldResult, heldSha256 }: OpenCall,
   result: CanonicalResult | undefined,
   contentSha256: Uint8Array | undefined,
 ): Refusal | undefined {
   if (heldResult === HeldResult.UNSPECIFIED) return undefined;
   const isWithheld = result?.end === ToolCallState.WITHHELD;
-  if (heldResult === HeldResult.ASKED || (heldResult === HeldResult.BARRED && !isWithheld)) {
+  const isReleased = heldResult === HeldResult.RELEASED;
+  const isTaken = isReleased || (isWithheld && heldResult === HeldResult.BARRED);
+  if (result === undefined || !isTaken) {
     return refuseForCall(ErrorReason.RESULT_HELD, "the result of the call is held", call);
   }
-  if (isWithheld || contentSha256 === undefined) return undefined;
-  const released = unspentAllows.find(({ kind }) => kind === AskKind.RESULT_RELEASE);
-  const isReleased =
-    released !== undefined && equalBytes(released.receipt.presentedSha256, contentSha256);
-  if (isReleased) return undefined;
-  const message = "the result is not the one that was released";
+  if (contentSha256 === undefined) return undefined;
+  const isHeldOne = equalBytes(heldSha256, contentSha256);
+  if (isHeldOne !== isWithheld) return undefined;
+  const message = isWithheld
+    ? "the text is the very result that is withheld"
+    : "the result is not the one that was released";
   return refuseForCall(ErrorReason.RESULT_MISMATCH, message, call);
 }
 
@@ -166,13 +172,7 @@ function refuseBlockingHook(facts: Facts, call: ToolCall, hookId: string): Refus
   const field = "command.canonical.blocked_by_hook_id";
   const hook = findHookOfCall(facts, call.toolCallId, hookId, field);
   if (isRefusal(hook)) return hook;
-  return blocks(hook) ? undefined : refuseHook(field, "does not block this call");
-}
-
-/** A hook blocks by its decision, a review by denying; what a review of a result denies is not the call. */
-function blocks({ decision, review }: Hook): boolean {
-  if (review === undefined) return decision === HookDecision.BLOCKED;
-  return review.disposition === ReviewDisposition.DENY && review.job !== ReviewJob.INBOUND;
+  return blocksCall(hook) ? undefined : refuseHook(field, "does not block this call");
 }
 
 function recordCanonical(
@@ -268,10 +268,20 @@ function recordLateResult(draft: Draft, call: ToolCall, canonical: CanonicalResu
   }
   const content = intakeBody(draft, canonical.content, "command.canonical.content");
   if (isRefusal(content)) return content;
+  const unreleased = refuseUnreleased(call, content);
+  if (unreleased !== undefined) return unreleased;
   const lateResult = canonicalResult(content, canonical.isError);
   const recorded = draft.revise(EventKind.lateResultRecorded, (revision) => ({
     case: "toolCall",
     value: { ...call, revision, lateResult },
   }));
   return draft.decision([recorded]);
+}
+
+/** Refuses another result than the one that was released before the run ended. */
+export function refuseUnreleased(call: ToolCall, content: Body): Refusal | undefined {
+  const { releasedSha256 } = call;
+  if (releasedSha256.length === 0 || equalBytes(releasedSha256, content.sha256)) return undefined;
+  const message = "the result is not the one that was released";
+  return refuseForCall(ErrorReason.RESULT_MISMATCH, message, call);
 }

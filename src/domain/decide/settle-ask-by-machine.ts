@@ -1,11 +1,11 @@
 import type { SettleAskCommand } from "../../../gen/toolmark/engine/v1/command_pb.js";
-import type { Ask } from "../../../gen/toolmark/v1/ask_pb.js";
+import { AskKind, type Ask } from "../../../gen/toolmark/v1/ask_pb.js";
 import { isRefusal, type Refusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
 import type { Decided, Draft, Facts } from "./draft.js";
 import { findOpenAsk } from "./find-ask.js";
-import { findHookOfCall } from "./find-hook.js";
-import { refuseVerdict, settleAsk } from "./settle-ask.js";
+import { blocksCall, findHookOfCall, refuseHook } from "./find-hook.js";
+import { isAllow, refuseVerdict, settleAsk } from "./settle-ask.js";
 
 /** The answer of a rule or a hook, told by the harness. */
 export function settleAskByMachine(
@@ -26,10 +26,12 @@ export function settleAskByMachine(
 
 function refuseSettlingHook(
   facts: Facts,
-  { toolCallId }: Ask,
-  { hookId }: SettleAskCommand,
+  { toolCallId, kind }: Ask,
+  { hookId, verdict }: SettleAskCommand,
 ): Refusal | undefined {
   if (hookId === undefined) return undefined;
   const hook = findHookOfCall(facts, toolCallId, hookId, "command.hook_id");
-  return isRefusal(hook) ? hook : undefined;
+  if (isRefusal(hook)) return hook;
+  const contradicts = kind === AskKind.ACTION && isAllow(verdict) && blocksCall(hook);
+  return contradicts ? refuseHook("command.hook_id", "blocks the call") : undefined;
 }

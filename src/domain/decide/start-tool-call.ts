@@ -8,7 +8,13 @@ import { isRefusal, type Refusal } from "../refusal.js";
 import type { OpenCall, SessionState } from "../session-state.js";
 import { spendAllows } from "./allows.js";
 import type { Decided, Draft } from "./draft.js";
-import { findUnstartedCall, isWaiting, refuseForCall, refuseWaiting } from "./find-call.js";
+import {
+  findUnstartedCall,
+  isWaiting,
+  refuseForCall,
+  refuseUnallowed,
+  refuseWaiting,
+} from "./find-call.js";
 
 export function startToolCall(
   draft: Draft,
@@ -47,7 +53,5 @@ function refuseStart(
     const message = "the digest is not that of the effective arguments";
     return refuseForCall(ErrorReason.ARGUMENTS_MISMATCH, message, call);
   }
-  if (!needsAllow) return undefined;
-  const message = "the arguments changed after the call was asked about: a new ask must allow it";
-  return refuseForCall(ErrorReason.START_NOT_ALLOWED, message, call);
+  return needsAllow ? refuseUnallowed(call) : undefined;
 }

@@ -784,10 +784,11 @@ export const CallService: GenService<{
     output: typeof StartToolCallResponseSchema;
   },
   /**
-   * Records a result. A canonical one is recorded once and ends the call; one that comes after a synthetic result, and
-   * names no end, is kept as late_result and changes nothing else, also when its run has ended. While a release is
-   * asked for, every result is refused; after anything but an allow only WITHHELD is taken; after an allow the content
-   * must be what was released. Nothing but a block is taken of a call that waits for an answer.
+   * Records a result. A canonical one is recorded once and ends the call, or, with end unspecified, is the text for a
+   * call that an ask has ended as DENIED or EXPIRED; one that comes after a synthetic result, and names no end, is kept
+   * as late_result and changes nothing else, also when its run has ended. While a release is asked for, every result is
+   * refused; after anything but an allow only WITHHELD is taken; after an allow the content must be what was released,
+   * whole and also if it comes late. Nothing but a block is taken of a call that waits for an answer.
    * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED (BLOCKED), TOOL_CALL_ENDED, TOOL_CALL_NOT_STARTED,
    * START_NOT_ALLOWED, RESULT_ALREADY_RECORDED, RESULT_HELD, RESULT_MISMATCH, HOOK_NOT_FOUND, REFERENCE_MISMATCH,
    * BODY_TOO_LARGE, BODY_NOT_FOUND.

@@ -577,14 +577,15 @@ export type OpenAskCommand = Message<"toolmark.engine.v1.OpenAskCommand"> & {
   allowedVerdicts: Verdict[];
 
   /**
-   * RESULT_RELEASE: SHA-256 of the held result, 32 bytes. ACTION: empty.
+   * RESULT_RELEASE: SHA-256 of the held result, 32 bytes. ACTION: empty. People are shown digest and size only: what
+   * they need to see of the result goes into display or prompt.
    *
    * @generated from field: bytes held_sha256 = 9;
    */
   heldSha256: Uint8Array;
 
   /**
-   * RESULT_RELEASE: size of the held result. ACTION: 0.
+   * RESULT_RELEASE: size of the held result, for display: the digest alone is compared. ACTION: 0.
    *
    * @generated from field: uint64 held_size_bytes = 10;
    */
@@ -654,7 +655,8 @@ export type SettleAskCommand = Message<"toolmark.engine.v1.SettleAskCommand"> & 
   rule?: string | undefined;
 
   /**
-   * The hook record, which is about the ask's call. Required with HOOK, absent otherwise.
+   * The hook record, which is about the ask's call; one that blocks the call cannot allow it. Required with HOOK,
+   * absent otherwise.
    *
    * @generated from field: optional string hook_id = 4;
    */

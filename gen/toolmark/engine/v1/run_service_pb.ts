@@ -139,8 +139,8 @@ export type EndRunResponse = Message<"toolmark.engine.v1.EndRunResponse"> & {
   run?: Run | undefined;
 
   /**
-   * The calls that ended with it, in the order of acceptance; they may be many, so read them by their ids. Empty for
-   * PARKED.
+   * The calls that ended with it or, if they had been denied or had expired before, were given their result, in the
+   * order of acceptance; they may be many, so read them by their ids. Empty for PARKED.
    *
    * @generated from field: repeated string tool_call_ids = 2;
    */
