@@ -147,6 +147,14 @@ describe("README.md", () => {
     PROCESS_TIMEOUT_MS,
   );
 
+  test("leads to a page that shows how to read a refusal, and it reads so", async () => {
+    const page = await readFile(join(ROOT, "docs/asks.md"), "utf8");
+    const [, script = ""] = /^```sh\n(.*?)^```$/ms.exec(page) ?? [];
+    const text = script.replaceAll("127.0.0.1:7071", server.httpAddress);
+    const { stdout } = await runProcess("sh", ["-eu", "-c", text], { cwd: ROOT });
+    expect(stdout).toContain('"reason":"SESSION_NOT_FOUND"');
+  });
+
   test("names exactly the methods that are not offered yet", async () => {
     const clients = clientsOf(transportOf("connect-json", server.grpcAddress, server.httpAddress));
     const offered = new Set((await clients.info.getServerInfo({})).methods);

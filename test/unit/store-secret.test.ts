@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { chmod, mkdir, open, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -145,6 +146,11 @@ describe("the secret of a store", () => {
 
   test("is refused as a folder", async () => {
     await mkdir(secretPath, { mode: 0o700 });
+    expect((await refusal()).reason).toBe("unreadable");
+  });
+
+  test("is refused as a pipe, which nobody would ever write to", async () => {
+    execFileSync("mkfifo", ["-m", "600", secretPath]);
     expect((await refusal()).reason).toBe("unreadable");
   });
 
