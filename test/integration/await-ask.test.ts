@@ -94,7 +94,7 @@ interface Way {
 }
 
 const RULE = { path: ReceiptPath.RULE, verdict: Verdict.DENY } as const;
-const HOOK = { path: ReceiptPath.HOOK, verdict: Verdict.ALLOW_ONCE } as const;
+const HOOK = { path: ReceiptPath.HOOK, verdict: Verdict.DENY } as const;
 const WITHDRAWN = { path: ReceiptPath.SYSTEM, verdict: Verdict.WITHDRAWN } as const;
 
 const WAYS: readonly Way[] = [

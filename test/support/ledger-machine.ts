@@ -286,6 +286,8 @@ export function refusalFaults({ reason }: Refusal, written: readonly Event[]): s
 const EXPIRY_KINDS: ReadonlySet<string> = new Set([
   "RECEIPT_WRITTEN",
   "ASK_EXPIRED",
+  // Of a call that waited for an answer behind a parked one whose time is over.
+  "ASK_WITHDRAWN",
   "RECEIPT_VOIDED",
   "AUTHORIZATION_SETTLED",
   "TOOL_CALL_ENDED",
