@@ -22,6 +22,7 @@ const CONFINED = {
   "@grpc/grpc-js|grpc-health-check": ["src/rpc/grpc-[^/]*[.]ts$", "src/server/"],
   "@connectrpc/": ["src/rpc/connect-[^/]*[.]ts$", "src/server/", "src/client/", "src/demo/"],
   pino: ["src/server/"],
+  "prom-client": ["src/server/"],
 };
 
 const PURE = "domain|ledger|watch|provider|legacy|projection";

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { openSync, readFileSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { closeSync, openSync, readFileSync } from "node:fs";
+import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -9,11 +9,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 const NODE_FLAGS = ["--max-semi-space-size=64"];
 const READY_MS = 15_000;
 const STOP_MS = 15_000;
+/** How exactly the time until ready is known. */
+const POLL_MS = 2;
 
 /** A server under load, in a process of its own. */
 export interface ServerProcess {
   readonly grpcAddress: string;
+  /** Time from its start until its ready file was there. */
+  readonly readyMs: number;
+  /** By a signal that it drains after. */
   stop(): Promise<void>;
+  /** As a crash: nothing of it runs any more. */
+  kill(): Promise<void>;
 }
 
 function isMissing(error: unknown): boolean {
@@ -29,7 +36,7 @@ async function readWhenReady(readyFile: string, child: ChildProcess): Promise<st
     } catch (error) {
       if (!isMissing(error)) throw error;
     }
-    await sleep(20);
+    await sleep(POLL_MS);
   }
   throw new Error(`not ready after ${READY_MS} ms, exit code ${child.exitCode ?? "none"}`);
 }
@@ -42,24 +49,33 @@ export async function startServer(
 ): Promise<ServerProcess> {
   const readyFile = join(folder, `${name}.ready.json`);
   const logFile = join(folder, `${name}.log`);
+  // A killed server leaves its own behind.
+  await rm(readyFile, { force: true });
   const log = openSync(logFile, "w");
+  const startMs = performance.now();
   const child = spawn(process.execPath, [...NODE_FLAGS, ...nodeArgs, "--ready-file", readyFile], {
     stdio: ["ignore", log, log],
   });
-  const stop = async () => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    const exit = once(child, "exit");
-    child.kill("SIGTERM");
-    const killer = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
-    await exit;
-    clearTimeout(killer);
-  };
+  closeSync(log);
+  const stop = () => endChild(child, "SIGTERM");
+  const kill = () => endChild(child, "SIGKILL");
   try {
-    const ready = JSON.parse(await readWhenReady(readyFile, child)) as { grpcAddress: string };
-    return { grpcAddress: ready.grpcAddress, stop };
+    const text = await readWhenReady(readyFile, child);
+    const readyMs = performance.now() - startMs;
+    const { grpcAddress } = JSON.parse(text) as { grpcAddress: string };
+    return { grpcAddress, readyMs, stop, kill };
   } catch (error) {
     await stop();
     const lines = readFileSync(logFile, "utf8").trimEnd().split("\n").slice(-20);
     throw new Error(`${name} did not start:\n${lines.join("\n")}`, { cause: error });
   }
+}
+
+async function endChild(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exit = once(child, "exit");
+  child.kill(signal);
+  const killer = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
+  await exit;
+  clearTimeout(killer);
 }

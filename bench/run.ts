@@ -1,62 +1,12 @@
 import { mkdtemp, rm, statfs } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
-import { type ServerProcess, startServer } from "./child-process.js";
-import { type Concurrency, h2loadPerSecond, LoadGenerator, type Measurement } from "./generator.js";
-import { type Frames, hookFrames, Preparation, turnFrames } from "./requests.js";
+import { join } from "node:path";
+import { measureLoad } from "./load-rates.js";
+import { readOptions, type Options } from "./options.js";
+import { print, type Bar } from "./report.js";
+import { measureStartUp } from "./start-up.js";
 
-const DIST = resolve(import.meta.dirname, "..");
-const ROOT = resolve(DIST, "..");
 const TMPFS_MAGIC = 0x01021994;
-const TURN_SESSIONS = 64;
-const CONCURRENCIES: readonly Concurrency[] = [
-  { connections: 8, streams: 8 },
-  { connections: 1, streams: 1 },
-];
-
-interface Options {
-  readonly rounds: number;
-  readonly seconds: number;
-  readonly echoOnly: boolean;
-  readonly profile: string | undefined;
-}
-
-/** Something to load: the method, and frames that are fit for the next round. */
-interface Subject {
-  readonly name: string;
-  readonly address: string;
-  frames(): Promise<Frames>;
-}
-
-type Stop = () => void | Promise<void>;
-
-interface Bench {
-  readonly options: Options;
-  readonly generator: LoadGenerator;
-  readonly subjects: readonly Subject[];
-}
-
-function readOptions(): Options {
-  const { values } = parseArgs({
-    options: {
-      rounds: { type: "string", default: "5" },
-      seconds: { type: "string", default: "3" },
-      "echo-only": { type: "boolean", default: false },
-      profile: { type: "string" },
-    },
-  });
-  return {
-    rounds: Number(values.rounds),
-    seconds: Number(values.seconds),
-    echoOnly: values["echo-only"],
-    profile: values.profile,
-  };
-}
-
-function print(line: string): void {
-  process.stdout.write(`${line}\n`);
-}
 
 async function makeFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "toolmark-bench-"));
@@ -66,159 +16,26 @@ async function makeFolder(): Promise<string> {
   throw new Error("the temporary folder is in memory; set TMPDIR to one on a disk");
 }
 
-function startService(folder: string, profile: string | undefined): Promise<ServerProcess> {
-  const profiling =
-    profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${resolve(profile)}`];
-  return startServer(
-    "service",
-    [
-      ...profiling,
-      join(DIST, "src/server/main.js"),
-      ...["--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"],
-      ...["--store", `sqlite:${join(folder, "toolmark.db")}`],
-    ],
-    folder,
-  );
-}
-
-function median(values: readonly number[]): number {
-  const sorted = values.toSorted((left, right) => left - right);
-  return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
-}
-
-/** Loads the subjects in turn, round after round, so that a slow minute hits all of them. */
-async function measure(
-  { options, generator, subjects }: Bench,
-  concurrency: Concurrency,
-): Promise<Map<string, Measurement[]>> {
-  const measured = new Map<string, Measurement[]>(subjects.map(({ name }) => [name, []]));
-  for (let round = 0; round <= options.rounds; round += 1) {
-    for (const { name, address, frames } of subjects) {
-      const result = await generator.load(address, await frames(), concurrency, options.seconds);
-      // The first round warms up.
-      if (round > 0) measured.get(name)?.push(result);
-    }
-  }
-  return measured;
-}
-
-function report(measured: ReadonlyMap<string, readonly Measurement[]>): void {
-  const rate = (name: string) =>
-    median((measured.get(name) ?? []).map(({ perSecond }) => perSecond));
-  print(`${"".padEnd(12)}${["requests/s", "ratio", "p50 ms", "p99 ms"].map(column).join("")}`);
-  for (const [name, results] of measured) {
-    const columns = [
-      rate(name).toFixed(0),
-      (rate(name) / rate("echo")).toFixed(2),
-      median(results.map(({ p50Ms }) => p50Ms)).toFixed(2),
-      median(results.map(({ p99Ms }) => p99Ms)).toFixed(2),
-    ];
-    const spread = results.map(({ perSecond }) => perSecond.toFixed(0)).join(" ");
-    print(`${name.padEnd(12)}${columns.map(column).join("")}   rounds: ${spread}`);
-  }
-}
-
-function column(text: string): string {
-  return text.padStart(12);
-}
-
-/** What is measured of the service, each on a server and a database of its own. */
-const SERVICE_SUBJECTS = {
-  PublishHook: async (preparation: Preparation): Promise<Subject["frames"]> => {
-    const run = await preparation.beginRun();
-    const frames = hookFrames(run, await preparation.acceptCall(run));
-    return () => Promise.resolve(frames);
-  },
-  AcceptTurn: (preparation: Preparation): Promise<Subject["frames"]> =>
-    Promise.resolve(async () => turnFrames(await preparation.beginRuns(TURN_SESSIONS))),
-};
-
-/** Frames of the size that the service's own ids lead to, for a run without the service. */
-function stubHookFrames(): Frames {
-  const body = "0".repeat(26);
-  return hookFrames({ sessionId: `ses_${body}`, runId: `run_${body}` }, `tc_${body}`);
-}
-
-function explain(options: Options, frames: Frames): void {
+async function runParts(options: Options, folder: string): Promise<readonly Bar[]> {
   print(
     `node ${process.version}, ${availableParallelism()} cores; medians of ${options.rounds} ` +
-      `rounds of ${options.seconds} s, interleaved, one warm-up round`,
+      "rounds, interleaved, one warm-up round",
   );
-  print(`echo: PublishHook decoded and answered by bare grpc-js, ${frames.frameSize} byte frames`);
-  if (options.echoOnly) return;
-  print("PublishHook: durable, about one call of one session, SQLite on disk");
-  print(
-    `AcceptTurn: durable, one call a turn, over ${TURN_SESSIONS} sessions that are new in each ` +
-      "round; the calls stay open, so the sessions grow while they are measured",
-  );
+  if (options.parts.includes("load")) await measureLoad(options, folder);
+  return options.parts.includes("start-up") ? measureStartUp(options, folder) : [];
 }
 
-async function runBench(options: Options, folder: string, stops: Stop[]): Promise<void> {
-  const generator = await LoadGenerator.compile(join(ROOT, "bench/load.c"), folder);
-  const echo = await startServer("echo", [join(DIST, "bench/echo-server.js")], folder);
-  stops.push(() => echo.stop());
-  const hook = stubHookFrames();
-  const echoSubject: Subject = {
-    name: "echo",
-    address: echo.grpcAddress,
-    frames: () => Promise.resolve(hook),
-  };
-  explain(options, hook);
-  if (options.echoOnly) {
-    for (const concurrency of CONCURRENCIES) {
-      await measureAndReport({ options, generator, subjects: [echoSubject] }, concurrency);
-    }
-  } else {
-    for (const name of ["PublishHook", "AcceptTurn"] as const) {
-      await runServiceSubject(name, { options, generator, subjects: [echoSubject] }, folder);
-    }
-  }
-  for (const concurrency of CONCURRENCIES) {
-    const { seconds } = options;
-    const check = await h2loadPerSecond(echo.grpcAddress, hook, concurrency, seconds, folder);
-    print(`echo by h2load, ${inFlight(concurrency)}: ${check.toFixed(0)} requests/s`);
-  }
-}
-
-async function runServiceSubject(
-  name: keyof typeof SERVICE_SUBJECTS,
-  bench: Bench,
-  folder: string,
-): Promise<void> {
-  const own = await mkdtemp(join(folder, "service-"));
-  const service = await startService(own, bench.options.profile);
-  const preparation = new Preparation(service.grpcAddress);
-  try {
-    const frames = await SERVICE_SUBJECTS[name](preparation);
-    const subject = { name, address: service.grpcAddress, frames };
-    for (const concurrency of CONCURRENCIES) {
-      await measureAndReport({ ...bench, subjects: [...bench.subjects, subject] }, concurrency);
-    }
-  } finally {
-    preparation.close();
-    await service.stop();
-  }
-}
-
-async function measureAndReport(bench: Bench, concurrency: Concurrency): Promise<void> {
-  print(`\n${inFlight(concurrency)}`);
-  report(await measure(bench, concurrency));
-}
-
-function inFlight({ connections, streams }: Concurrency): string {
-  return `${connections * streams} in flight`;
-}
-
-async function main(): Promise<void> {
+/** The process's exit code: 1 if a bound was missed and that matters. */
+async function main(): Promise<number> {
   const options = readOptions();
   const folder = await makeFolder();
-  const stops: Stop[] = [];
   try {
-    await runBench(options, folder, stops);
+    const missed = (await runParts(options, folder)).filter(({ isMissed }) => isMissed);
+    for (const { name } of missed) print(`missed: ${name}`);
+    return options.check && missed.length > 0 ? 1 : 0;
   } finally {
-    for (const stop of stops.reverse()) await stop();
     await rm(folder, { recursive: true });
   }
 }
 
-await main();
+process.exitCode = await main();

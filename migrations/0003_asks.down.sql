@@ -1,3 +1,2 @@
--- loses data
 DROP TABLE deadlines;
 DROP TABLE asks;

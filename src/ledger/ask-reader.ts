@@ -14,7 +14,7 @@ import { maySee, type Caller, type SessionOwnership } from "../domain/principal.
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { AnswerTokens } from "./answer-token.js";
 import { BodyReader } from "./body-reader.js";
-import { openPayload } from "./event-codec.js";
+import { openAsk } from "./event-codec.js";
 import { PageBuilder, type Page } from "./page.js";
 import { pageTokenOf, placeOf } from "./page-token.js";
 import { findVisible, visibleToSubject, type PageRequest } from "./reader.js";
@@ -94,7 +94,7 @@ export class AskReader {
     const scope = await this.scopeOf(viewer.caller, filter.sessionId);
     if (isRefusal(scope)) return scope;
     const name = queryName(viewer.caller, filter);
-    const after = placeOf(name, page.pageToken);
+    const after = placeOf(this.#store, name, page.pageToken);
     if (isRefusal(after)) return after;
     const builder = new PageBuilder<ShownAsk>(page.pageSize, this.#limits);
     const rows = await this.#store.listAsks({
@@ -108,7 +108,7 @@ export class AskReader {
       if (!builder.take(shown, row.position, toBinary(ShownAskSchema, shown).length)) break;
     }
     const hasMore = builder.items.length < rows.length;
-    return builder.page(hasMore, (place) => pageTokenOf(name, place));
+    return builder.page(hasMore, (place) => pageTokenOf(this.#store, name, place));
   }
 
   /** The ask as it stands, with its receipt. */
@@ -236,16 +236,6 @@ function msOf(time: Timestamp | undefined): number | undefined {
 
 function timeName(time: Timestamp | undefined): string {
   return time === undefined ? "" : `${time.seconds}.${time.nanos}`;
-}
-
-/** The ask that the index names, checked to be that ask. */
-function openAsk({ askId, event }: IndexedAsk): Ask | Refusal {
-  if (event === undefined) return refuseDamagedRecord(askId);
-  const payload = openPayload(event);
-  if (isRefusal(payload)) return payload;
-  const record = payload.record?.record;
-  const isNamed = record?.case === "ask" && record.value.askId === askId;
-  return isNamed ? record.value : refuseDamagedRecord(askId);
 }
 
 /** What is known of an ask without its record. */

@@ -18,7 +18,9 @@ import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { AnswerTokens } from "./answer-token.js";
-import { openPayload } from "./event-codec.js";
+import { findBody } from "./body-reader.js";
+import { creationChecksum, requestChecksum } from "./checksums.js";
+import { openPayload, refuseDamagedRow } from "./event-codec.js";
 import { highWaterFloor } from "./load-session.js";
 import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
 import {
@@ -107,7 +109,8 @@ export class Batch {
     if (isRefusal(decided)) return decided;
     const highWater = highWaterFloor(this.#options.store);
     const state = { ...evolve(undefined, decided.events), highWater };
-    const creation: CreationRow = { tenant, subject, requestId, digest, sessionId };
+    const remembered = { tenant, subject, requestId, digest, sessionId };
+    const creation = { ...remembered, checksum: creationChecksum(remembered) };
     return this.#write(
       { ...this.#writeContext(caller), session, before: undefined },
       { ...decided, state, replies: [decided.reply] },
@@ -116,6 +119,9 @@ export class Batch {
   }
 
   #repeatCreation(known: CreationRow, digest: Uint8Array): Promise<Replies | Refusal> {
+    if (!equalBytes(creationChecksum(known), known.checksum)) {
+      return Promise.resolve(refuseDamagedRow(known.requestId));
+    }
     if (!equalBytes(known.digest, digest)) return Promise.resolve(refuseReused());
     return this.#recordsOf(known, [[1n]]);
   }
@@ -144,6 +150,7 @@ export class Batch {
     const tooLarge = refuseLargeReply(mutation, decision, this.#options.limits);
     if (tooLarge !== undefined) return tooLarge;
     return this.#write({ ...this.#writeContext(caller), session, before: live }, decision, {
+      session,
       requestId,
       digest,
     });
@@ -172,6 +179,9 @@ export class Batch {
   }
 
   #repeat(session: SessionRef, known: RequestRow, digest: Uint8Array): Promise<Replies | Refusal> {
+    if (!equalBytes(requestChecksum(session, known), known.checksum)) {
+      return Promise.resolve(refuseDamagedRow(known.requestId));
+    }
     if (!equalBytes(known.digest, digest)) return Promise.resolve(refuseReused());
     const { commands } = fromBinary(RequestOutcomeSchema, known.outcome);
     return this.#recordsOf(
@@ -206,7 +216,8 @@ export class Batch {
       if (record !== undefined) records.set(id, record);
     }
     for (const ref of references.bodyRefs) {
-      const body = written.bodies.get(ref) ?? (await this.#options.store.findBody(row, ref));
+      const body = written.bodies.get(ref) ?? (await findBody(this.#options.store, row, ref));
+      if (isRefusal(body)) return body;
       if (body !== undefined) bodies.set(ref, body);
     }
     return { records, bodies };
@@ -308,18 +319,24 @@ function isOpen(state: LiveSession["state"], recordId: string): boolean {
 }
 
 /** How a request is remembered. */
-type Memo =
-  | { readonly creation: CreationRow; readonly requestId?: undefined }
-  | { readonly creation?: undefined; readonly requestId: string; readonly digest: Uint8Array };
+type Memo = { readonly creation: CreationRow; readonly requestId?: undefined } | RequestMemo;
 
-function requestRow(memo: Memo & { requestId: string }, decision: SessionDecision): RequestRow {
+interface RequestMemo {
+  readonly creation?: undefined;
+  readonly session: SessionRef;
+  readonly requestId: string;
+  readonly digest: Uint8Array;
+}
+
+function requestRow({ session, ...memo }: RequestMemo, decision: SessionDecision): RequestRow {
   const outcome = create(RequestOutcomeSchema, {
     commands: decision.replies.map((reply) => ({
       sequences: reply.map(({ sequence }) => sequence),
     })),
   });
   const { requestId, digest } = memo;
-  return { requestId, digest, outcome: toBinary(RequestOutcomeSchema, outcome) };
+  const row = { requestId, digest, outcome: toBinary(RequestOutcomeSchema, outcome) };
+  return { ...row, checksum: requestChecksum(session, row) };
 }
 
 function decideOn(

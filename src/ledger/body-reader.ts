@@ -3,6 +3,9 @@ import type { Body } from "../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import type { ToolCall, ToolResult } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { equalBytes } from "../domain/bytes.js";
+import type { KnownBody } from "../domain/decide/draft.js";
+import { bodyRef as bodyRefOf } from "../domain/identity.js";
+import { isJsonObject } from "../domain/json-object.js";
 import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.js";
 import { sha256 } from "../domain/sha256.js";
 import type { BodyRow, SessionRef, Store } from "./store-port.js";
@@ -42,7 +45,7 @@ export class BodyReader {
     if (body === undefined) {
       return refuse(ErrorReason.BODY_NOT_FOUND, "the session has no such body");
     }
-    if (!equalBytes(sha256(body.data), body.sha256)) return refuseDamagedBody(bodyRef);
+    if (!isIntactBody(session, body)) return refuseDamagedBody(bodyRef);
     if (range.offsetBytes > BigInt(body.data.length)) {
       return refuseField("offset_bytes", "is above the size of the body");
     }
@@ -90,6 +93,34 @@ export class BodyReader {
     }
     return { ...body, data: stored.data };
   }
+}
+
+/** What a body reference stands for, proven by the bytes themselves. */
+export async function findBody(
+  store: Store,
+  session: SessionRef,
+  bodyRef: string,
+): Promise<KnownBody | undefined | Refusal> {
+  const body = await store.readBody(session, bodyRef);
+  if (body === undefined) return undefined;
+  if (!isIntactBody(session, body)) return refuseDamagedBody(bodyRef);
+  const { sha256: digest, data } = body;
+  return {
+    bodyRef,
+    sha256: digest,
+    sizeBytes: data.length,
+    isJsonObject: isJsonObject(data),
+  };
+}
+
+/** Whether the bytes are those that the reference was made of, and the row says so. */
+export function isIntactBody({ sessionId }: SessionRef, body: BodyRow): boolean {
+  const digest = sha256(body.data);
+  return (
+    equalBytes(digest, body.sha256) &&
+    body.bodyRef === bodyRefOf(sessionId, digest) &&
+    body.sizeBytes === body.data.length
+  );
 }
 
 function refuseDamagedBody(bodyRef: string): Refusal {

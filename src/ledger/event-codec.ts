@@ -2,6 +2,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import { ProviderPairingSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { EventPayloadSchema, type EventPayload } from "../../gen/toolmark/storage/v1/storage_pb.js";
+import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { Actor } from "../../gen/toolmark/v1/origin_pb.js";
@@ -16,6 +17,7 @@ import {
   type AskEntry,
   type Deadline,
   type EventRow,
+  type IndexedAsk,
   type IndexedRecord,
   type NewEvent,
   type PairingRow,
@@ -95,13 +97,12 @@ export function sealEvent(
     privateCommitment,
     chain: chainAfter(chainBefore, chained),
   };
-  const { record } = draft.record;
-  const index = {
-    record: recordKeyOf(record),
-    ask: askEntryOf(record),
-    deadline: deadlineOf(record),
-  };
-  return { event: { row, ...index }, pairing: pairing?.row };
+  return { event: { row, ...indexOf(draft.record.record) }, pairing: pairing?.row };
+}
+
+/** What an event's record is found by. */
+export function indexOf(record: EventRecord["record"]): Omit<NewEvent, "row"> {
+  return { record: recordKeyOf(record), ask: askEntryOf(record), deadline: deadlineOf(record) };
 }
 
 function askEntryOf(record: EventRecord["record"]): AskEntry | undefined {
@@ -148,6 +149,13 @@ export function followsChain(sessionId: string, before: Uint8Array, row: EventRo
   return equalBytes(chainAfter(before, { ...row, sessionId }), row.chain);
 }
 
+/** A row that no event proves is not as it was written. */
+export function refuseDamagedRow(id: string): Refusal {
+  return refuse(ErrorReason.DATA_DAMAGED, "a row does not match its checksum and is not used", {
+    id,
+  });
+}
+
 export function refuseDamaged(sequence: bigint): Refusal {
   return refuse(
     ErrorReason.DATA_DAMAGED,
@@ -164,15 +172,50 @@ export function openPayload(row: EventRow): EventPayload | Refusal {
 
 /** The record that the index names, checked to be that record. */
 export function openRecord(indexed: IndexedRecord): EventRecord | Refusal {
-  const { event, lastSequence, recordId } = indexed;
-  if (event === undefined) return refuseDamaged(lastSequence);
+  const { event, lastSequence, lastChain } = indexed;
+  if (event === undefined || !equalBytes(event.chain, lastChain)) {
+    return refuseDamaged(lastSequence);
+  }
   const payload = openPayload(event);
   if (isRefusal(payload)) return payload;
   const { record } = payload;
-  if (record === undefined || recordIdOf(record.record) !== recordId) {
+  if (record === undefined || !isSameKey(recordKeyOf(record.record), indexed)) {
     return refuseDamaged(lastSequence);
   }
   return record;
+}
+
+function isSameKey(found: RecordKey | undefined, indexed: RecordKey): boolean {
+  return (
+    found?.recordId === indexed.recordId &&
+    found.family === indexed.family &&
+    found.toolCallId === indexed.toolCallId
+  );
+}
+
+/** The ask that the inbox names, checked to be that ask as it stands. */
+export function openAsk({ event, ...place }: IndexedAsk): Ask | Refusal {
+  if (event === undefined || !equalBytes(event.chain, place.lastChain)) {
+    return refuseDamagedRow(place.askId);
+  }
+  const payload = openPayload(event);
+  if (isRefusal(payload)) return payload;
+  const record = payload.record?.record;
+  if (record?.case !== "ask") return refuseDamagedRow(place.askId);
+  const { askId, toolCallId } = record.value;
+  const isNamed = askId === place.askId && toolCallId === place.toolCallId;
+  return isNamed && isSameEntry(askEntryOf(record), place)
+    ? record.value
+    : refuseDamagedRow(place.askId);
+}
+
+function isSameEntry(found: AskEntry | undefined, indexed: AskEntry): boolean {
+  return (
+    found?.toolName === indexed.toolName &&
+    found.state === indexed.state &&
+    found.createTimeMs === indexed.createTimeMs &&
+    found.expireTimeMs === indexed.expireTimeMs
+  );
 }
 
 /** A row as the public event, from columns and checked payload. */

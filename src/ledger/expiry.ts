@@ -1,10 +1,11 @@
+import { ClockJumps, type Due, type DueStore } from "./clock-jumps.js";
 import { Bell, type CommitFeed, type DeadlinesSet } from "./commit-feed.js";
 import { sessionKey } from "./live-session.js";
-import type { DueQuery, DueRecord, SessionRef, Store } from "./store-port.js";
+import type { DueQuery, DueRecord, SessionRef } from "./store-port.js";
 
 /** What expiry takes from outside. */
 export interface ExpiryOptions {
-  readonly store: Pick<Store, "listDue" | "nextDeadlineMs" | "lastPosition">;
+  readonly store: DueStore;
   /**
    * Settles these records of a session as expired if they still wait, whatever the time. Resolves to false if it could
    * not be done now.
@@ -26,8 +27,8 @@ const PAGE_RECORDS = 256;
 /**
  * Expires what has a deadline, without anybody asking: by one timer for the next deadline, and at the latest at the
  * check after it. What cannot be expired is tried again at each check and keeps nothing else waiting. If the clock goes
- * back, deadlines from before come as much earlier: nothing waits longer than it was given. Jumps are known while this
- * runs, not across a restart.
+ * back, deadlines from before come as much earlier: nothing waits longer than it was given, as far as this ran. Across
+ * a restart the times of what was committed tell of it, see `ClockJumps`.
  */
 export class Expiry {
   readonly #options: ExpiryOptions;
@@ -172,100 +173,4 @@ function bySession(records: readonly DueRecord[]): Iterable<SessionRecords> {
     else known.recordIds.push(recordId);
   }
   return sessions.values();
-}
-
-type Due = Pick<DueQuery, "untilMs" | "untilPosition">;
-
-/** What was set at or before this position was set by a clock that was ahead by at most `aheadMs`. */
-interface Mark {
-  readonly untilPosition: bigint;
-  readonly aheadMs: number;
-}
-
-const JUMP_MS = 1000;
-const MARKS_MAX = 16;
-
-/**
- * What the clock that may jump did, by the one that never does. By how much it is ahead of the other falls when it goes
- * back: a deadline comes when it would have come by the clock that was furthest ahead since it was set.
- */
-class ClockJumps {
-  readonly #options: Pick<ExpiryOptions, "store" | "nowMs" | "monotonicMs">;
-  /** One for each jump that deadlines were set after, oldest first: each is less far ahead than the one before. */
-  #marks: Mark[] = [];
-  /** The furthest ahead that the clock was seen since the last mark. */
-  #aheadMs = 0;
-  /** No deadline that is known of was set after it. */
-  #lastPosition: bigint | undefined;
-
-  constructor(options: Pick<ExpiryOptions, "store" | "nowMs" | "monotonicMs">) {
-    this.#options = options;
-  }
-
-  /** What the clock did until now is no jump. */
-  start(): void {
-    this.#aheadMs = this.#nowAheadMs();
-  }
-
-  /** Parts what was set before a jump from what is set after it. Small steps back add up to a jump. */
-  deadlinesSet({ decidedMs, firstPosition, lastPosition }: DeadlinesSet): void {
-    const nowMs = this.#options.nowMs();
-    const aheadMs = Math.max(nowMs, decidedMs) - this.#options.monotonicMs();
-    // Decided later than now: the clock went back since, so these were set before that jump.
-    if (decidedMs <= nowMs && this.#aheadMs - aheadMs > JUMP_MS) {
-      this.#mark(firstPosition - 1n);
-      this.#aheadMs = aheadMs;
-    }
-    this.#seen(aheadMs);
-    this.#lastPosition = lastPosition;
-  }
-
-  /** No deadline from before a jump is left. */
-  forget(): void {
-    this.#marks = [];
-  }
-
-  async look(): Promise<void> {
-    this.#seen(this.#nowAheadMs());
-    if (this.#lastPosition !== undefined || !this.#hasJumped()) return;
-    const lastPosition = await this.#options.store.lastPosition();
-    this.#lastPosition ??= lastPosition;
-  }
-
-  /** What is due, oldest deadlines first: those from before a jump by the clock as it would be without. */
-  dueAt(nowMs: number): Due[] {
-    const steadyMs = this.#options.monotonicMs();
-    const marks = [...this.#marks];
-    if (this.#lastPosition !== undefined && this.#hasJumped()) {
-      marks.push({ untilPosition: this.#lastPosition, aheadMs: this.#aheadMs });
-    }
-    const fromBefore = marks.map(({ untilPosition, aheadMs }) => ({
-      untilMs: Math.ceil(steadyMs + aheadMs),
-      untilPosition,
-    }));
-    return [...fromBefore, { untilMs: nowMs, untilPosition: undefined }];
-  }
-
-  /** A clock that is ahead for a moment only may set deadlines then, and going back from there is a jump. */
-  #seen(aheadMs: number): void {
-    this.#aheadMs = Math.max(this.#aheadMs, aheadMs);
-    // The clock made up for these jumps.
-    this.#marks = this.#marks.filter((mark) => mark.aheadMs > this.#aheadMs);
-  }
-
-  #mark(untilPosition: bigint): void {
-    this.#marks.push({ untilPosition, aheadMs: this.#aheadMs });
-    const [oldest, next] = this.#marks;
-    if (this.#marks.length <= MARKS_MAX || oldest === undefined || next === undefined) return;
-    // What was set between the two comes earlier than it should: too early rather than too late.
-    this.#marks.splice(0, 2, { ...next, aheadMs: oldest.aheadMs });
-  }
-
-  #hasJumped(): boolean {
-    return this.#aheadMs - this.#nowAheadMs() > JUMP_MS;
-  }
-
-  #nowAheadMs(): number {
-    return this.#options.nowMs() - this.#options.monotonicMs();
-  }
 }

@@ -11,6 +11,7 @@ import type { ReviewDetails } from "./review-details.js";
 import { takeSnapshot } from "./snapshot.js";
 import type {
   CommandWrite,
+  CommitFailure,
   CommitResult,
   RequestRef,
   RequestRow,
@@ -21,6 +22,8 @@ import type {
 const QUEUE_COMMANDS_MAX = 10_000;
 /** Most commands of one commit: bounds how long the first of them waits. */
 const BATCH_COMMANDS_MAX = 256;
+/** No command is added to a commit that has as much in bodies already: bounds the write-ahead log. */
+const BATCH_BODY_BYTES_MAX = 8 * 1024 * 1024;
 /** Most sessions whose write-side state is kept; the least recently written are loaded again. */
 const CACHED_SESSIONS_MAX = 10_000;
 
@@ -40,6 +43,8 @@ export interface LedgerObserver {
   sessionDamaged(warning: LoadWarning): void;
   /** A commit that the store refused or could not carry out. Its cause holds text of the database. */
   commitFailed(result: Exclude<CommitResult, { outcome: "committed" }>): void;
+  /** A commit was carried out. */
+  readonly committed?: () => void;
 }
 
 interface Pending {
@@ -71,6 +76,8 @@ export class Ledger {
   #position: bigint | undefined;
   #working: Promise<void> | undefined;
   #closing = false;
+  /** Why the store takes no more commits. */
+  #ended: "lost" | "damaged" | undefined;
 
   constructor(options: LedgerOptions, observer: LedgerObserver) {
     this.#options = options;
@@ -100,7 +107,7 @@ export class Ledger {
     mutation: Mutation | Expiration,
     waiting: Waiting,
   ): Promise<Replies | Refusal> {
-    if (this.#closing) return Promise.resolve(refuseDraining());
+    if (this.#closing || this.#ended === "lost") return Promise.resolve(refuseDraining());
     if (this.#queue.length >= QUEUE_COMMANDS_MAX) return Promise.resolve(refuseBusy());
     return new Promise((resolve, reject) => {
       this.#queue.push({ caller, mutation, waiting, resolve, reject });
@@ -108,16 +115,24 @@ export class Ledger {
     });
   }
 
-  /** Refuses new commands, finishes those that wait, and saves a snapshot of what has none. */
+  /**
+   * Refuses new commands, finishes those that wait, and saves a snapshot of what has none. A store that takes no more
+   * commits is left alone.
+   */
   async close(): Promise<void> {
     this.#closing = true;
     await this.#working;
+    if (this.#ended !== undefined) return;
     const writes = [...this.#sessions.values()].flatMap(snapshotWrite);
     for (let start = 0; start < writes.length; start += BATCH_COMMANDS_MAX) {
       const result = await this.#options.store.commit(
         writes.slice(start, start + BATCH_COMMANDS_MAX),
       );
-      if (result.outcome === "committed") continue;
+      if (result.outcome === "committed") {
+        this.#observer.committed?.();
+        continue;
+      }
+      if (result.outcome === "failed") this.#forget(result.reason, []);
       // A snapshot only saves time at the next load, so one that cannot be written is no fault of the shutdown.
       this.#observer.commitFailed(result);
       return;
@@ -144,7 +159,11 @@ export class Ledger {
   async #runBatch(commands: readonly Pending[]): Promise<void> {
     try {
       let waiting = commands;
-      while (waiting.length > 0) waiting = await this.#tryBatch(waiting);
+      while (waiting.length > 0) {
+        // What was decided after a lost commit would be decided on what may not be stored.
+        if (this.#ended === "lost") for (const { resolve } of waiting) resolve(refuseDraining());
+        waiting = this.#ended === "lost" ? [] : await this.#tryBatch(waiting);
+      }
     } catch (error) {
       const cause = error instanceof Error ? error : new Error(String(error));
       // What was committed is not known any more: everything is loaded again before it is used.
@@ -154,37 +173,45 @@ export class Ledger {
     }
   }
 
-  /** Decides and commits; returns the commands that must be decided again without one that the store refused. */
+  /** Decides and commits; returns the commands that are left, or must be decided again without a refused one. */
   async #tryBatch(commands: readonly Pending[]): Promise<readonly Pending[]> {
     this.#position ??= await this.#options.store.lastPosition();
     const batch = new Batch(this.#options, (ref) => this.#load(ref), this.#position);
     const answers: Answered[] = [];
     const remembered = await this.#options.store.findRequests(commands.map(requestRef));
     for (const [index, pending] of commands.entries()) {
+      if (batch.provisional.bodyBytes >= BATCH_BODY_BYTES_MAX) break;
       answers.push(await decide(batch, pending, remembered[index]));
     }
+    const left = commands.slice(answers.length);
     const { writes, sessions, position } = batch.provisional;
     if (writes.length === 0) {
       settle(answers);
-      return [];
+      return left;
     }
     const result = await this.#options.store.commit(writes);
     if (result.outcome === "committed") {
       this.#position = position;
       for (const [key, session] of sessions) this.#remember(key, session);
+      this.#observer.committed?.();
       this.#publish(answers, writes);
       settle(answers);
-      return [];
+      return left;
     }
+    if (result.outcome === "failed") this.#forget(result.reason, sessions.keys());
     this.#observer.commitFailed(result);
-    if (result.outcome === "command_failed") return withoutFailed(answers, result);
+    if (result.outcome === "command_failed") return [...withoutFailed(answers, result), ...left];
     // It may be stored all the same: who waits for it reads again.
     this.#options.commits.publish(writes);
-    this.#position = undefined;
-    for (const key of sessions.keys()) this.#sessions.delete(key);
     const refusal = refuseCommit(result.reason);
     for (const { pending } of answers) pending.resolve(refusal);
-    return [];
+    return left;
+  }
+
+  #forget(reason: CommitFailure, sessionKeys: Iterable<string>): void {
+    if (reason === "lost" || reason === "damaged") this.#ended = reason;
+    this.#position = undefined;
+    for (const key of sessionKeys) this.#sessions.delete(key);
   }
 
   #publish(answers: readonly Answered[], writes: readonly CommandWrite[]): void {
@@ -305,12 +332,15 @@ function refuseBusy(): Refusal {
   return refuse(ErrorReason.STORE_BUSY, "too many commands wait");
 }
 
-function refuseCommit(reason: "full" | "busy" | "other"): Refusal {
+function refuseCommit(reason: CommitFailure): Refusal {
   switch (reason) {
     case "full":
       return refuse(ErrorReason.STORE_FULL, "the store is full");
     case "busy":
       return refuse(ErrorReason.STORE_BUSY, "the store is busy");
+    case "damaged":
+      return refuse(ErrorReason.DATA_DAMAGED, "the store is damaged and takes no more commands");
+    case "lost":
     case "other":
       return refuse(ErrorReason.COMMIT_UNCERTAIN, "the commit failed or its outcome is unknown");
   }

@@ -7,6 +7,7 @@ import { evolve } from "../domain/evolve.js";
 import { InvariantError } from "../domain/invariant.js";
 import { isRefusal } from "../domain/refusal.js";
 import type { DraftEvent, OpenCall, SessionState } from "../domain/session-state.js";
+import { isIntactSession } from "./checksums.js";
 import { followsChain, openPayload } from "./event-codec.js";
 import type { LoadedSession } from "./live-session.js";
 import { openSnapshot, restoreState } from "./snapshot.js";
@@ -47,6 +48,7 @@ export async function loadSession(
 ): Promise<LoadedSession> {
   const { sessionId } = row;
   try {
+    if (!isIntactSession(row)) throw new Unproven("the session's row does not match its checksum");
     const base = await newestBase(store, row, (cause) => {
       warn({ sessionId, warning: "snapshot_damaged", cause });
     });
@@ -131,8 +133,8 @@ function checkedEvent(sessionId: string, chainBefore: Uint8Array, event: EventRo
 }
 
 /** The revision below which nothing is published in a log of this generation. */
-export function highWaterFloor(store: Store): bigint {
-  return store.generation * REVISIONS_PER_GENERATION;
+export function highWaterFloor({ generation }: Pick<Store, "generation">): bigint {
+  return generation * REVISIONS_PER_GENERATION;
 }
 
 /** The high-water is the highest of what snapshot and tail, the head, and the generation prove. */

@@ -27,6 +27,8 @@ export interface DecidedWrite {
 /** The state that a batch decides on: committed rows under what the batch itself has decided but not committed. */
 export class Provisional {
   readonly writes: CommandWrite[] = [];
+  /** Bytes of the bodies among them. */
+  bodyBytes = 0;
   readonly sessions = new Map<string, LoadedSession>();
   readonly #written = new Map<string, SessionWrites>();
   readonly #creations = new Map<string, CreationRow>();
@@ -47,7 +49,10 @@ export class Provisional {
       if (id !== undefined) written.records.set(id, record.record);
       this.position = row.position;
     }
-    for (const body of write.bodies) written.bodies.set(body.bodyRef, body);
+    for (const body of write.bodies) {
+      written.bodies.set(body.bodyRef, body);
+      this.bodyBytes += body.data.length;
+    }
     if (write.request !== undefined) written.requests.set(write.request.requestId, write.request);
     if (write.creation !== undefined) {
       this.#creations.set(creationKey(write.creation), write.creation);

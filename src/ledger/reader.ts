@@ -12,12 +12,22 @@ import {
   type Session,
 } from "../../gen/toolmark/v1/session_pb.js";
 import { ToolCallSchema, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { CHAIN_START } from "../domain/chain.js";
 import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { refuseUnknownSession } from "./batch.js";
 import { BodyReader, type BodyChunk, type BodyRange } from "./body-reader.js";
-import { eventOf, openPayload, openRecord, refuseDamaged } from "./event-codec.js";
+import { isIntactSession } from "./checksums.js";
+import {
+  eventOf,
+  followsChain,
+  openPayload,
+  openRecord,
+  refuseDamaged,
+  refuseDamagedRow,
+} from "./event-codec.js";
+import { highWaterFloor } from "./load-session.js";
 import { PageBuilder, type Page } from "./page.js";
 import { pageTokenOf, placeOf } from "./page-token.js";
 import { findRecord } from "./stored-record.js";
@@ -68,7 +78,7 @@ export class Reader {
     const { ownerSubject, state } = filter;
     const query = ["sessions", caller.tenant, caller.scope, caller.subject, ownerSubject];
     query.push(String(state));
-    const after = placeOf(query, page.pageToken);
+    const after = placeOf(this.#store, query, page.pageToken);
     if (isRefusal(after)) return after;
     const builder = new PageBuilder<Session>(page.pageSize, this.#limits);
     const rows = await this.#store.listSessions({
@@ -78,14 +88,19 @@ export class Reader {
     });
     let taken = 0;
     for (const row of rows) {
+      // A row that is not as it was written says nothing that could be listed.
+      if (!isIntactSession(row)) {
+        taken += 1;
+        continue;
+      }
       const whole = await this.#sessionOf(row);
       // One damaged session must not hide those listed after it.
-      const session = isRefusal(whole) ? withHead(bareSession(row), row) : whole;
+      const session = isRefusal(whole) ? this.#withHead(bareSession(row), row) : whole;
       const sizeBytes = toBinary(SessionSchema, session).length;
       if (!builder.take(session, row.createPosition, sizeBytes)) break;
       taken += 1;
     }
-    return builder.page(taken < rows.length, (place) => pageTokenOf(query, place));
+    return builder.page(taken < rows.length, (place) => pageTokenOf(this.#store, query, place));
   }
 
   async getToolCall(
@@ -205,23 +220,28 @@ export class Reader {
     const row = await this.#visible(caller, sessionId);
     if (isRefusal(row)) return row;
     const query = ["events", row.tenant, sessionId, afterSequence.toString()];
-    const place = placeOf(query, page.pageToken);
+    const place = placeOf(this.#store, query, page.pageToken);
     if (isRefusal(place)) return place;
     const builder = new PageBuilder<Event>(page.pageSize, this.#limits);
     const after = place > afterSequence ? place : afterSequence;
     const bytesMax = this.#limits.outgoingMessageBytes;
     const rows = await this.#store.readEvents(row, after, builder.rowsToRead, bytesMax);
     let last = after;
+    let chain = await this.#chainAt(row, after);
     if (rows.length === 0 && last < row.head.sequence) return refuseDamaged(last + 1n);
     for (const event of rows) {
-      if (event.sequence !== last + 1n) return refuseDamaged(last + 1n);
+      const follows = event.sequence === last + 1n && followsChain(sessionId, chain, event);
+      if (!follows) return refuseDamaged(last + 1n);
       const payload = openPayload(event);
       if (isRefusal(payload)) return payload;
       const item = eventOf(sessionId, event, payload);
       if (!builder.take(item, event.sequence, toBinary(EventSchema, item).length)) break;
       last = event.sequence;
+      chain = event.chain;
     }
-    return builder.page(last < row.head.sequence, (sequence) => pageTokenOf(query, sequence));
+    return builder.page(last < row.head.sequence, (sequence) =>
+      pageTokenOf(this.#store, query, sequence),
+    );
   }
 
   /** Reads a range of a body. The whole body is checked before the first part is given. */
@@ -234,6 +254,12 @@ export class Reader {
     const row = await this.#visible(caller, sessionId);
     if (isRefusal(row)) return row;
     return this.#bodies.read(row, bodyRef, range);
+  }
+
+  /** The chain value that the next event follows. A missing event gives one that none follows. */
+  async #chainAt(row: SessionRow, sequence: bigint): Promise<Uint8Array> {
+    if (sequence === 0n) return CHAIN_START;
+    return (await this.#store.readEvent(row, sequence))?.chain ?? new Uint8Array();
   }
 
   async #recordFor(
@@ -257,7 +283,20 @@ export class Reader {
     if (isRefusal(payload)) return payload;
     const record = payload.record?.record;
     if (record?.case !== "session") return refuseDamaged(head.sessionSequence);
-    return withHead(record.value, row);
+    return this.#withHead(record.value, row);
+  }
+
+  /** The log's generation raises every high-water, also of a session that was not written to since. */
+  #withHead(session: Session, { sessionId, head }: SessionRow): Session {
+    const { position, sequence, chain, activeRunId, highWater } = head;
+    const floor = highWaterFloor(this.#store);
+    return create(SessionSchema, {
+      ...session,
+      ...(activeRunId === undefined ? {} : { activeRunId }),
+      highWater: highWater > floor ? highWater : floor,
+      updateTime: timestampFromMs(head.updateTimeMs),
+      checkpoint: create(CheckpointSchema, { sessionId, position, sequence, chain }),
+    });
   }
 
   /** Evidence of a session, or about one call of it. */
@@ -287,7 +326,7 @@ export class Reader {
     itemOf: (record: EventRecord) => Promise<SizedItem<Item> | Refusal | undefined>,
   ): Promise<Page<Item> | Refusal> {
     const query = ["records", row.tenant, row.sessionId, String(family), toolCallId];
-    const after = placeOf(query, page.pageToken);
+    const after = placeOf(this.#store, query, page.pageToken);
     if (isRefusal(after)) return after;
     const builder = new PageBuilder<Item>(page.pageSize, this.#limits);
     const rows = await this.#store.listRecords(row, {
@@ -302,7 +341,7 @@ export class Reader {
       if (!builder.take(sized.item, indexed.firstSequence, sized.sizeBytes)) break;
     }
     const hasMore = builder.items.length < rows.length;
-    return builder.page(hasMore, (place) => pageTokenOf(query, place));
+    return builder.page(hasMore, (place) => pageTokenOf(this.#store, query, place));
   }
 }
 
@@ -313,7 +352,8 @@ export async function findVisible(
   sessionId: string,
 ): Promise<SessionRow | Refusal> {
   const row = await store.findSession({ tenant: caller.tenant, sessionId });
-  return row === undefined || !maySee(caller, row) ? refuseUnknownSession() : row;
+  if (row === undefined || !maySee(caller, row)) return refuseUnknownSession();
+  return isIntactSession(row) ? row : refuseDamagedRow(sessionId);
 }
 
 /** Whose sessions a caller's lists are about: one subject's, or all of the tenant. */
@@ -345,17 +385,6 @@ async function sizedItem<Item>(
 /** What is known of a session without its record. */
 function bareSession({ sessionId, ownerSubject, state }: SessionRow): Session {
   return create(SessionSchema, { sessionId, ownerSubject, state });
-}
-
-function withHead(session: Session, { sessionId, head }: SessionRow): Session {
-  const { position, sequence, chain, activeRunId } = head;
-  return create(SessionSchema, {
-    ...session,
-    ...(activeRunId === undefined ? {} : { activeRunId }),
-    highWater: head.highWater,
-    updateTime: timestampFromMs(head.updateTimeMs),
-    checkpoint: create(CheckpointSchema, { sessionId, position, sequence, chain }),
-  });
 }
 
 function sessionQuery(

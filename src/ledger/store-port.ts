@@ -15,6 +15,8 @@ export interface SessionRow extends SessionRef {
   /** Position of the session's first event; the order of listing. */
   readonly createPosition: bigint;
   readonly head: SessionHead;
+  /** SHA-256 over the other fields, see `sessionChecksum`. */
+  readonly checksum: Uint8Array;
 }
 
 /** The end of a session's log. */
@@ -92,17 +94,23 @@ export interface NewEvent {
   readonly deadline: Deadline | undefined;
 }
 
-/** A record's place in the index with its last event. */
-export interface IndexedRecord extends RecordKey {
+/** A record's place in the index. */
+export interface RecordPlace extends RecordKey {
   /** Sequence of the record's first event; the order of listing. */
   readonly firstSequence: bigint;
   readonly lastSequence: bigint;
+  /** Chain value after the last event, as written with it: tells that event from an older one. */
+  readonly lastChain: Uint8Array;
+}
+
+/** A record's place in the index with its last event. */
+export interface IndexedRecord extends RecordPlace {
   /** Absent if the row that the index names is missing: damage, to be told as such. */
   readonly event: EventRow | undefined;
 }
 
-/** An ask of the inbox with its last event. */
-export interface IndexedAsk extends AskEntry, SessionRef {
+/** An ask of the inbox. */
+export interface AskPlace extends AskEntry, SessionRef {
   readonly askId: string;
   readonly toolCallId: string;
   readonly ownerSubject: string;
@@ -111,6 +119,12 @@ export interface IndexedAsk extends AskEntry, SessionRef {
   readonly position: bigint;
   /** Position of its last event; the order of changes. */
   readonly lastPosition: bigint;
+  /** Chain value after the last event, as written with it: tells that event from an older one. */
+  readonly lastChain: Uint8Array;
+}
+
+/** An ask of the inbox with its last event. */
+export interface IndexedAsk extends AskPlace {
   /** Absent if the row that the index names is missing: damage, to be told as such. */
   readonly event: EventRow | undefined;
 }
@@ -122,6 +136,8 @@ export interface DueRecord {
   readonly timeMs: number;
   /** Position of the event that set the deadline. */
   readonly position: bigint;
+  /** Time of that event, by the clock that the deadline was set by. */
+  readonly setTimeMs: number;
 }
 
 /** A body, stored once per session. */
@@ -151,6 +167,8 @@ export interface RequestRow {
   readonly digest: Uint8Array;
   /** Encoded `toolmark.storage.v1.RequestOutcome`. */
   readonly outcome: Uint8Array;
+  /** SHA-256 over the other fields and the session, see `requestChecksum`. */
+  readonly checksum: Uint8Array;
 }
 
 /** Names a request: its scope is the session. */
@@ -166,6 +184,8 @@ export interface CreationRow {
   readonly requestId: string;
   readonly digest: Uint8Array;
   readonly sessionId: string;
+  /** SHA-256 over the other fields, see `creationChecksum`. */
+  readonly checksum: Uint8Array;
 }
 
 /** Write-side state as of one event. */
@@ -196,12 +216,33 @@ export type CommitResult =
   | { readonly outcome: "committed" }
   /** The write at `index` was refused by the database. Nothing of the batch is stored. */
   | { readonly outcome: "command_failed"; readonly index: number; readonly cause: Error }
-  /** The batch as a whole failed, or its outcome is not known. */
-  | {
-      readonly outcome: "failed";
-      readonly reason: "full" | "busy" | "other";
-      readonly cause: Error;
-    };
+  | { readonly outcome: "failed"; readonly reason: CommitFailure; readonly cause: Error };
+
+/** Why a batch as a whole failed. */
+export type CommitFailure =
+  /** There is no room. Nothing of the batch is stored; a later commit may succeed. */
+  | "full"
+  /** Another process holds the database. Nothing of the batch is stored; a later commit may succeed. */
+  | "busy"
+  /** The database is damaged where it was to be written. Nothing of the batch is stored, and no commit follows. */
+  | "damaged"
+  /** A write or a sync failed, or the file is no longer there: the outcome is not known, and no commit follows. */
+  | "lost"
+  /** Any other fault: the outcome is not known. */
+  | "other";
+
+/** Thrown by reads of a store that cannot give the rows: it is not known whether they are there. */
+export class StoreFault extends Error {
+  override readonly name = "StoreFault";
+
+  constructor(
+    /** `damaged`: the file is. `unreadable`: it cannot be read. `busy`: another process holds it. */
+    readonly reason: "damaged" | "unreadable" | "busy",
+    cause: Error,
+  ) {
+    super(`the store could not be read: ${cause.message}`, { cause });
+  }
+}
 
 export interface SessionQuery {
   readonly tenant: string;
@@ -214,12 +255,15 @@ export interface SessionQuery {
   readonly limit: number;
 }
 
-export interface RecordQuery {
+export interface PlaceQuery {
   readonly family: RecordFamily;
-  readonly toolCallId: string | undefined;
   /** Only records whose first event comes after this sequence; 0 for the first page. */
   readonly afterFirstSequence: bigint;
   readonly limit: number;
+}
+
+export interface RecordQuery extends PlaceQuery {
+  readonly toolCallId: string | undefined;
 }
 
 /** Whose asks are wanted. */
@@ -264,40 +308,13 @@ export interface DueQuery {
 }
 
 /**
- * The store that a ledger writes to: one writer, rows as given, no rule of its own.
- *
- * Order: events of a session are dense by sequence and strictly rise by position over the whole store; the database
- * itself refuses an event whose position, sequence or revision is not higher than every earlier one (of the store, of
- * the session, of the session), and any change of an event. It refuses as well a second pairing of a call, a request
- * or creation with a known id, other bytes under a known `bodyRef`, a record that changes its family or call, an ask
- * that changes more than its state, and a session that changes its owner, creator or `createPosition`. Equal bodies
- * and a snapshot of the same sequence may come again. Durability: `commit` resolves to "committed" only after the rows
- * would survive power loss (the memory store: the process). Visibility: every read sees committed rows only. Absence
- * is `undefined` or an empty list, never an error; an error thrown by a read means that the answer is not known. Byte
- * arrays are not changed by either side after they were handed over.
+ * Every row of a session, for whoever rebuilds or checks it. Lists are cut at `limit` and go on after the last key of
+ * the page before, in the order of that key.
  */
-export interface Store {
-  /** Given to the store when it was made; tells its cursors from another store's. */
-  readonly storeId: string;
-  /** Log generation, raised by each restore. */
-  readonly generation: bigint;
-
-  /** Highest committed position, 0 in an empty store. */
-  lastPosition(): Promise<bigint>;
-
-  /**
-   * Commits all writes in order in one transaction, or none. Never throws for what the database refuses or cannot do:
-   * that is in the result.
-   */
-  commit(writes: readonly CommandWrite[]): Promise<CommitResult>;
-
+export interface SessionRows {
   findSession(session: SessionRef): Promise<SessionRow | undefined>;
-  /** In order of creation. */
-  listSessions(query: SessionQuery): Promise<SessionRow[]>;
-
   /** Newest first, at most two. */
   readSnapshots(session: SessionRef): Promise<SnapshotRow[]>;
-
   /**
    * Events with a higher sequence than `afterSequence`, in order; at most `limit`, and no more than the first whose
    * payload brings the sum of payload sizes to `maxBytes`.
@@ -308,6 +325,63 @@ export interface Store {
     limit: number,
     maxBytes: number,
   ): Promise<EventRow[]>;
+  readBody(session: SessionRef, bodyRef: string): Promise<BodyRow | undefined>;
+
+  /** Of one family, in the order of their first event. */
+  listRecordPlaces(session: SessionRef, query: PlaceQuery): Promise<RecordPlace[]>;
+  listAskPlaces(session: SessionRef, afterId: string, limit: number): Promise<AskPlace[]>;
+  listDeadlines(session: SessionRef, afterId: string, limit: number): Promise<DueRecord[]>;
+  listBodyRefs(session: SessionRef, afterRef: string, limit: number): Promise<string[]>;
+  listPairings(session: SessionRef, afterId: string, limit: number): Promise<PairingRow[]>;
+  listRequests(session: SessionRef, afterId: string, limit: number): Promise<RequestRow[]>;
+}
+
+/**
+ * What rows hold beside the log, by the ledger's rules. Given to a store that fills such rows for a file of an older
+ * version.
+ */
+export interface RowRules {
+  /** What is found by the event. Absent if the row does not match its commitment. */
+  indexOf(row: EventRow): Omit<NewEvent, "row"> | undefined;
+  followsChain(sessionId: string, chainBefore: Uint8Array, row: EventRow): boolean;
+  sessionChecksum(row: Omit<SessionRow, "checksum">): Uint8Array;
+  requestChecksum(session: SessionRef, row: Omit<RequestRow, "checksum">): Uint8Array;
+  creationChecksum(row: Omit<CreationRow, "checksum">): Uint8Array;
+}
+
+/**
+ * The store that a ledger writes to: one writer, rows as given, no rule of its own.
+ *
+ * Order: events of a session are dense by sequence and strictly rise by position over the whole store; the database
+ * itself refuses an event whose position, sequence or revision is not higher than every earlier one (of the store, of
+ * the session, of the session), and any change of an event. It refuses as well a second pairing of a call, a request
+ * or creation with a known id, other bytes under a known `bodyRef`, a record that changes its family or call, an ask
+ * that changes more than its state, and a session that changes its owner, creator or `createPosition`, or whose head
+ * goes back. Equal bodies and a snapshot of the same sequence may come again. Durability: `commit` resolves to
+ * "committed" only after the rows would survive power loss (the memory store: the process). Visibility: every read
+ * sees committed rows only. Absence is `undefined` or an empty list, never an error; reads throw `StoreFault` if the
+ * answer is not known. Byte arrays are not changed by either side after they were handed over.
+ */
+export interface Store extends SessionRows {
+  /** Given to the store when it was made; tells its cursors from another store's. */
+  readonly storeId: string;
+  /** Log generation, raised by each restore. */
+  readonly generation: bigint;
+
+  /** Highest committed position, 0 in an empty store. */
+  lastPosition(): Promise<bigint>;
+  /** Time of the event at that position. Absent in an empty store. */
+  lastEventTimeMs(): Promise<number | undefined>;
+
+  /**
+   * Commits all writes in order in one transaction, or none. Never throws for what the database refuses or cannot do:
+   * that is in the result.
+   */
+  commit(writes: readonly CommandWrite[]): Promise<CommitResult>;
+
+  /** In order of creation. */
+  listSessions(query: SessionQuery): Promise<SessionRow[]>;
+
   readEvent(session: SessionRef, sequence: bigint): Promise<EventRow | undefined>;
 
   /** The record's place in the index with its last event. */
@@ -322,12 +396,10 @@ export interface Store {
 
   /** By deadline, then position. */
   listDue(query: DueQuery): Promise<DueRecord[]>;
+  /** Those that were set at a later time than this one; the latest first. */
+  listDueSetAfter(timeMs: number, limit: number): Promise<DueRecord[]>;
   /** The earliest deadline of all. */
   nextDeadlineMs(): Promise<number | undefined>;
-
-  readBody(session: SessionRef, bodyRef: string): Promise<BodyRow | undefined>;
-  /** As readBody without the bytes: for references in commands. */
-  findBody(session: SessionRef, bodyRef: string): Promise<Omit<BodyRow, "data"> | undefined>;
 
   /** Pairings of the named calls; calls without one are left out. */
   readPairings(session: SessionRef, toolCallIds: readonly string[]): Promise<PairingRow[]>;

@@ -3,6 +3,7 @@ import { CHAIN_START } from "../domain/chain.js";
 import type { SessionDecision } from "../domain/decide/apply.js";
 import type { Caller } from "../domain/principal.js";
 import type { SessionState } from "../domain/session-state.js";
+import { sessionChecksum } from "./checksums.js";
 import { sealEvent, type SealedEvent } from "./event-codec.js";
 import type { LiveSession } from "./live-session.js";
 import type { DecidedWrite } from "./provisional.js";
@@ -80,7 +81,7 @@ function rowAfter(
     if (before === undefined) throw new Error("a session is created by an event");
     return before.row;
   }
-  return {
+  const row = {
     tenant: session.tenant,
     sessionId: session.sessionId,
     ownerSubject: state.session.ownerSubject,
@@ -97,4 +98,5 @@ function rowAfter(
       updateTimeMs: last.timeMs,
     },
   };
+  return { ...row, checksum: sessionChecksum(row) };
 }

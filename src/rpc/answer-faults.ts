@@ -1,6 +1,7 @@
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { InvariantError } from "../domain/invariant.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
+import { StoreFault } from "../ledger/store-port.js";
 import { methodName } from "./call.js";
 import { traceOf } from "./fault-trace.js";
 import type { Log } from "./log.js";
@@ -16,11 +17,24 @@ export function answerFaults(log: Log, onInvariantBroken: () => void): AnswerFau
     if (expected !== undefined) return expected;
     const { correlationId } = call;
     log.error("fault", { method: methodName(call.method), correlationId, fault: traceOf(fault) });
+    if (fault instanceof StoreFault) return refuseRead(fault);
     if (fault instanceof InvariantError) onInvariantBroken();
     return refuse(ErrorReason.INTERNAL, `internal fault ${correlationId}`, {
       correlation_id: correlationId,
     });
   };
+}
+
+/** Why the store did not give what is needed to answer. */
+function refuseRead({ reason }: StoreFault): Refusal {
+  switch (reason) {
+    case "damaged":
+      return refuse(ErrorReason.DATA_DAMAGED, "the store is damaged where this is kept");
+    case "busy":
+      return refuse(ErrorReason.STORE_BUSY, "the store is busy");
+    case "unreadable":
+      return refuse(ErrorReason.STORE_UNREADABLE, "the store could not be read just now");
+  }
 }
 
 /** What a handler lets pass when its requests or its wait are cut off is no fault. */

@@ -79,11 +79,13 @@ export const STATUS_OF_REASON = {
   [ErrorReason.DRAINING]: "UNAVAILABLE",
   [ErrorReason.STORE_BUSY]: "UNAVAILABLE",
   [ErrorReason.COMMIT_UNCERTAIN]: "UNAVAILABLE",
+  [ErrorReason.STORE_UNREADABLE]: "UNAVAILABLE",
 
   [ErrorReason.CALLER_GONE]: "CANCELLED",
   [ErrorReason.DEADLINE_PASSED]: "DEADLINE_EXCEEDED",
 
   [ErrorReason.DATA_DAMAGED]: "DATA_LOSS",
+  [ErrorReason.CHECKPOINT_MISMATCH]: "DATA_LOSS",
   [ErrorReason.INTERNAL]: "INTERNAL",
   [ErrorReason.UNIMPLEMENTED]: "UNIMPLEMENTED",
 } as const satisfies Record<ErrorReason, StatusName>;

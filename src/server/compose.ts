@@ -10,6 +10,8 @@ import type { AskReader } from "../ledger/ask-reader.js";
 import type { Ledger } from "../ledger/ledger.js";
 import type { Reader } from "../ledger/reader.js";
 import type { ReviewDetails } from "../ledger/review-details.js";
+import type { Store } from "../ledger/store-port.js";
+import { SessionVerifier } from "../ledger/verify/session-verifier.js";
 import { bindService, type Binding, type BoundService } from "../rpc/call.js";
 import { approvalHandlers } from "../rpc/handlers/approval.js";
 import { callHandlers, evidenceHandlers, runHandlers } from "../rpc/handlers/engine.js";
@@ -18,10 +20,12 @@ import { infoHandlers } from "../rpc/handlers/info.js";
 import { sessionHandlers } from "../rpc/handlers/session.js";
 import type { AskWatch } from "../watch/ask-watch.js";
 import type { AwaitAsk } from "../watch/await-ask.js";
+import { nextTurn } from "./next-turn.js";
 
 export interface Parts {
   readonly version: string;
   readonly limits: Limits;
+  readonly store: Store;
   readonly ledger: Ledger;
   readonly reader: Reader;
   readonly asks: AskReader;
@@ -34,7 +38,10 @@ export interface Parts {
 export function composeServices(parts: Parts): Binding {
   const { version, limits, ledger, reader } = parts;
   const services: BoundService[] = [
-    bindService(SessionService, sessionHandlers(ledger, reader)),
+    bindService(
+      SessionService,
+      sessionHandlers(ledger, reader, new SessionVerifier(parts.store, nextTurn)),
+    ),
     bindService(HistoryService, historyHandlers(reader, parts.details)),
     bindService(ApprovalService, approvalHandlers(parts)),
     bindService(RunService, runHandlers(ledger)),

@@ -8,7 +8,7 @@ import {
   hosts,
   logLevel,
   optionalPath,
-  store,
+  STORE_SETTING,
   type Setting,
   type StoreLocation,
 } from "./setting.js";
@@ -21,7 +21,7 @@ const SETTINGS = {
   grpcAddress: address("127.0.0.1:7070", "where native gRPC is served; port 0 picks a free one"),
   httpAddress: address("127.0.0.1:7071", "where Connect, gRPC-Web and the rest of HTTP are served"),
   httpAllowedHosts: hosts("", "more names, comma separated, that the Host header may carry"),
-  store: store("sqlite:./data/toolmark.db", "where records are kept"),
+  store: STORE_SETTING,
   logLevel: logLevel("info", "how much is logged"),
   readyFile: optionalPath("", "file to write the addresses to once both listeners accept"),
   drainTimeoutMs: count("10000", "longest time that calls in flight are given after a signal"),

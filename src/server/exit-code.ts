@@ -9,8 +9,12 @@ export const EXIT_CODE = {
   configuration: 2,
   /** An address cannot be listened on. */
   addressUnavailable: 69,
+  /** Stored data is damaged, or does not go through a checkpoint. */
+  damaged: 65,
   /** A fault of this program, or an invariant that broke. */
   internal: 70,
+  /** The store failed while it was served: what was not acknowledged may or may not be stored. */
+  storeFailed: 71,
   /** Another process holds the store. */
   storeLocked: 75,
   /** The store cannot be opened as it must be: the text says why. */

@@ -20,25 +20,59 @@ export async function serve(args: readonly string[]): Promise<ExitCode> {
   stopOnUncaughtFaults(log);
   const stopping = untilSignal(log);
   try {
-    await run(config, log, stopping);
+    return await run(config, log, stopping);
   } catch (fault) {
     return failedStart(fault, log);
   }
-  return EXIT_CODE.ok;
 }
 
-async function run(config: Config, log: Log, stopping: Promise<void>): Promise<void> {
+async function run(config: Config, log: Log, stopping: Promise<void>): Promise<ExitCode> {
   const version = readVersion();
   const onInvariantBroken = (): void => {
     process.exit(EXIT_CODE.internal);
   };
-  if (config.readyFile !== undefined) await removeReadyFile(config.readyFile);
-  const server = await startService({ config, log, version, onInvariantBroken });
+  const { readyFile } = config;
+  if (readyFile !== undefined) await removeReadyFile(readyFile);
+  const failing = new StoreFailure(config.drainTimeoutMs);
+  const { onStoreFailed } = failing;
+  const server = await startService({ config, log, version, onInvariantBroken, onStoreFailed });
   await announce(server, config, log, version);
-  await stopping;
-  if (config.readyFile !== undefined) await removeReadyFile(config.readyFile);
-  await server.drain();
+  await Promise.race([stopping, failing.happened]);
+  try {
+    if (readyFile !== undefined) await removeReadyFile(readyFile);
+    await server.drain();
+  } catch (fault) {
+    if (!failing.hasHappened) throw fault;
+    log.error("draining failed", { fault: traceOf(fault) });
+  }
   log.info("drained");
+  return failing.hasHappened ? EXIT_CODE.storeFailed : EXIT_CODE.ok;
+}
+
+/** Time for what comes after draining. */
+const LAST_STEPS_MS = 1000;
+
+/** Whether the store failed. From then on the process ends in time, whatever else fails. */
+class StoreFailure {
+  readonly happened: Promise<void>;
+  #hasHappened = false;
+  #tell: () => void = () => undefined;
+
+  constructor(private readonly drainTimeoutMs: number) {
+    this.happened = new Promise((resolve) => {
+      this.#tell = resolve;
+    });
+  }
+
+  get hasHappened(): boolean {
+    return this.#hasHappened;
+  }
+
+  readonly onStoreFailed = (): void => {
+    this.#hasHappened = true;
+    setTimeout(() => process.exit(EXIT_CODE.storeFailed), this.drainTimeoutMs + LAST_STEPS_MS);
+    this.#tell();
+  };
 }
 
 async function announce(

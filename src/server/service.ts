@@ -3,8 +3,9 @@ import { answerTokens } from "../ledger/answer-token.js";
 import { AskReader } from "../ledger/ask-reader.js";
 import { CommitFeed } from "../ledger/commit-feed.js";
 import { Expiry } from "../ledger/expiry.js";
-import { Ledger, type LedgerObserver } from "../ledger/ledger.js";
+import { Ledger } from "../ledger/ledger.js";
 import { Reader } from "../ledger/reader.js";
+import { ROW_RULES } from "../ledger/row-rules.js";
 import { ReviewDetails } from "../ledger/review-details.js";
 import type { Store } from "../ledger/store-port.js";
 import type { Authenticate } from "../rpc/authenticate.js";
@@ -12,14 +13,17 @@ import { traceOf } from "../rpc/fault-trace.js";
 import type { Log } from "../rpc/log.js";
 import { createValidator } from "../rpc/validate/validator.js";
 import { createMemoryStore } from "../store/memory/memory-store.js";
+import { StoreFilesGoneError } from "../store/sqlite/file-guard.js";
 import { openSqliteStore } from "../store/sqlite/sqlite-store.js";
 import { AskWatch } from "../watch/ask-watch.js";
 import { AwaitAsk } from "../watch/await-ask.js";
 import { composeServices } from "./compose.js";
 import type { Config } from "./config.js";
+import { observeLedger } from "./ledger-observer.js";
+import { serviceMetrics } from "./metrics.js";
 import type { StoreLocation } from "./setting.js";
 import { startServer, type RunningServer } from "./start.js";
-import { loadStoreSecret } from "./store-secret.js";
+import { loadStoreSecret, storedGeneration } from "./store-secret.js";
 import { mintId, monotonicMs, nowMs, randomBytes } from "./system.js";
 
 const SECRET_BYTES = 32;
@@ -32,6 +36,11 @@ export interface ServiceOptions {
   readonly version: string;
   /** An invariant broke: the process must stop. */
   readonly onInvariantBroken: () => void;
+  /**
+   * The store failed for good: what was not acknowledged may or may not be stored. The process must drain and end; the
+   * store stays open until then. Called once.
+   */
+  readonly onStoreFailed?: () => void;
   /** Default: whoever reaches the server is the loopback principal. */
   readonly authenticate?: Authenticate;
   /** Default: opens the store that the configuration names. */
@@ -51,7 +60,7 @@ export interface ServiceOptions {
 /** Opens the store, puts a ledger on it and serves both on the two listeners. Throws what opening them throws. */
 export async function startService(options: ServiceOptions): Promise<RunningServer> {
   const { store: location } = options.config;
-  const store = await (options.openStore ?? openStore)(location);
+  const store = await (options.openStore ?? openStoreOf(options.log))(location);
   try {
     return await serveStore(options, store, await secretOf(location, store, options.log));
   } catch (fault) {
@@ -73,12 +82,14 @@ async function serveStore(
   };
   const tokens = answerTokens(secret, store.generation);
   const details = new ReviewDetails();
+  const onStoreFailed = once(options.onStoreFailed);
+  const metrics = serviceMetrics({ store, location: config.store, log });
   const ledger = new Ledger(
     {
       ...{ store, limits, snapshotEvery, mintId, randomBytes, tokens, commits, details },
       nowMs: clock.nowMs,
     },
-    observerOf(log),
+    observeLedger({ log, countCommit: metrics.countCommit, onStoreFailed }),
   );
   const reader = new Reader(store, limits);
   const asks = new AskReader({ store, limits, tokens });
@@ -90,9 +101,10 @@ async function serveStore(
     ...options,
     binding: composeServices({
       ...{ version, limits },
-      ...{ ledger, reader, asks, watch, awaiting, details },
+      ...{ store, ledger, reader, asks, watch, awaiting, details },
     }),
     validate: createValidator(limits),
+    routes: [metrics.route],
   });
   const expiry = new Expiry({
     ...{ store, commits, ...clock },
@@ -102,13 +114,13 @@ async function serveStore(
   });
   // Not before it listens: a server that cannot start writes nothing.
   expiry.start();
-  return { ...server, drain: drainAll({ server, expiry, ledger, store }) };
+  return { ...server, drain: drainAll({ server, expiry, ledger, store, log, onStoreFailed }) };
 }
 
 /** The secret that the store's answer tokens are made with. One in memory lives as long as its store. */
 async function secretOf(location: StoreLocation, store: Store, log: Log): Promise<Uint8Array> {
   if (location.kind === "memory") return randomBytes(SECRET_BYTES);
-  const { secret, created } = await loadStoreSecret(location.path);
+  const { secret, created } = await loadStoreSecret(location.path, store.generation);
   if (created && (await store.lastPosition()) > 0n) {
     log.warn("a new secret was made for a store in use: answer tokens shown before are void");
   }
@@ -122,22 +134,32 @@ function expiryFault({ log, onInvariantBroken }: ServiceOptions): (fault: unknow
   };
 }
 
-function observerOf(log: Log): LedgerObserver {
-  return {
-    sessionDamaged: ({ sessionId, warning, cause }) => {
-      log.warn("a stored session is damaged", { sessionId, warning, cause });
-    },
-    commitFailed: ({ outcome, cause }) => {
-      log.error("a commit failed", { outcome, fault: traceOf(cause) });
-    },
+function once(call: () => void = () => undefined): () => void {
+  let isCalled = false;
+  return () => {
+    if (!isCalled) call();
+    isCalled = true;
   };
 }
 
+function openStoreOf(log: Log): (location: StoreLocation) => Promise<Store> {
+  const onWarning = (warning: string): void => {
+    log.warn("the store has a warning", { warning });
+  };
+  return (location) => openStore(location, onWarning);
+}
+
 /** Opens the store where records are kept. Throws StoreOpenError. */
-export async function openStore(location: StoreLocation): Promise<Store> {
+export async function openStore(
+  location: StoreLocation,
+  onWarning: (text: string) => void = () => undefined,
+): Promise<Store> {
   const storeId = mintId("store");
   if (location.kind === "memory") return createMemoryStore({ storeId });
-  return openSqliteStore({ path: location.path, storeId });
+  // Taken if the database is new: it may be beside the secret of one that is gone.
+  const generation = (await storedGeneration(location.path)) ?? 0n;
+  const { path } = location;
+  return openSqliteStore({ path, storeId, generation, rules: ROW_RULES, onWarning });
 }
 
 interface Drainable {
@@ -145,10 +167,12 @@ interface Drainable {
   readonly expiry: Expiry;
   readonly ledger: Ledger;
   readonly store: Store;
+  readonly log: Log;
+  readonly onStoreFailed: () => void;
 }
 
 /** Calls end first, then what they decided is saved, then the store is released. */
-function drainAll({ server, expiry, ledger, store }: Drainable): () => Promise<void> {
+function drainAll({ server, expiry, ledger, ...released }: Drainable): () => Promise<void> {
   let drained: Promise<void> | undefined;
   const drain = async (): Promise<void> => {
     try {
@@ -162,8 +186,22 @@ function drainAll({ server, expiry, ledger, store }: Drainable): () => Promise<v
     try {
       await drain();
     } finally {
-      await store.close();
+      await release(released);
     }
   };
   return () => (drained ??= drainAndClose());
+}
+
+async function release({
+  store,
+  log,
+  onStoreFailed,
+}: Pick<Drainable, "store" | "log" | "onStoreFailed">): Promise<void> {
+  try {
+    await store.close();
+  } catch (fault) {
+    if (!(fault instanceof StoreFilesGoneError)) throw fault;
+    log.error("the store is not closed", { cause: fault.message });
+    onStoreFailed();
+  }
 }

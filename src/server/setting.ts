@@ -45,6 +45,9 @@ export function store(defaultText: string, help: string): Setting<StoreLocation>
   return { defaultText, form: "sqlite:path or memory:", help, parse };
 }
 
+/** Where the store is, for the server and for the commands that work on its files. */
+export const STORE_SETTING = store("sqlite:./data/toolmark.db", "where records are kept");
+
 export function logLevel(defaultText: LogLevel, help: string): Setting<LogLevel> {
   const parse = (text: string): Parsed<LogLevel> =>
     given(LOG_LEVELS.find((level) => level === text));

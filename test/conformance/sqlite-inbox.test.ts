@@ -53,9 +53,12 @@ const SEARCHES: Partial<Record<keyof typeof READ_SQL, readonly string[]>> = {
   listSessionAskChanges: [
     "SEARCH a USING INDEX asks_by_change_in_session (session=? AND last_position>?)",
   ],
+  listAskPlaces: ["SEARCH a USING INDEX sqlite_autoindex_asks_1 (session=? AND ask_id>?)"],
+  listDeadlines: ["SEARCH d USING PRIMARY KEY (session=? AND record_id>?)"],
   listDue: [
-    "SEARCH d USING COVERING INDEX deadlines_by_time ((time_ms,position)>(?,?) AND time_ms<?)",
+    "SEARCH d USING INDEX deadlines_by_time ((time_ms,position)>(?,?) AND time_ms<?)",
   ],
+  listDueSetAfter: ["SEARCH d USING INDEX deadlines_by_set_time (set_time_ms>?)"],
   nextDeadline: ["SEARCH deadlines USING COVERING INDEX deadlines_by_time"],
 };
 
@@ -130,7 +133,7 @@ describe("work", () => {
   function fill(between: "missing" | "settled" | "foreign"): void {
     const rows = (session: number, tool: string, state: AskState, subjects: string) =>
       `INSERT INTO asks SELECT i, ${session}, 'ask_' || i, 'tc_1', '${tool}', ${state}, i, NULL, i,
-         'acme', ${subjects} FROM n`;
+         'acme', ${subjects}, x'' FROM n`;
     raw.pragma("synchronous = OFF");
     raw.exec(`DELETE FROM asks;
       CREATE TEMP TABLE IF NOT EXISTS n AS

@@ -302,7 +302,7 @@ describe("failures of a commit", () => {
         const statement = inner.prepare<Row>(text);
         if (text !== sql) return statement;
         const run: typeof statement.run = (...parameters) => {
-          if (when()) throw Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR" });
+          if (when()) throw Object.assign(new Error("out of memory"), { code: "SQLITE_NOMEM" });
           return statement.run(...parameters);
         };
         return new Proxy(statement, {

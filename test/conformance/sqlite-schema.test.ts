@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import BetterSqlite from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { ROW_RULES } from "../../src/ledger/row-rules.js";
 import {
   migrateDown,
   migrateUp,
@@ -162,7 +163,6 @@ describe("the database itself keeps events as they were written", () => {
 describe("migrations", () => {
   const migrations = readMigrations();
   const newest = migrations.length;
-  const lossless = migrations.filter(({ downLosesData }) => !downLosesData);
 
   function usingRaw<T>(use: (database: SqliteDatabase) => T): T {
     const database = openBetterSqlite(path, { busyTimeoutMs: 0 });
@@ -172,40 +172,6 @@ describe("migrations", () => {
       database.close();
     }
   }
-
-  test.each(lossless.map(({ version, name }) => [name, version]))(
-    "%s goes down and up again with every row and the same schema",
-    (_name, version) => {
-      const known = migrations.slice(0, version);
-      usingRaw((database) => {
-        migrateDown(database, migrations, version, true);
-      });
-      const schema = "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name";
-      const before = { rows: allRows(raw), schema: raw.prepare(schema).all() };
-      usingRaw((database) => {
-        migrateDown(database, known, version - 1);
-      });
-      expect(raw.pragma("user_version", { simple: true })).toBe(version - 1);
-      expect(allRows(raw)).toEqual(before.rows);
-      expect(raw.prepare(schema).all()).not.toEqual(before.schema);
-      usingRaw((database) => {
-        migrateUp(database, known);
-      });
-      expect({ rows: allRows(raw), schema: raw.prepare(schema).all() }).toEqual(before);
-    },
-  );
-
-  test("going below the inbox drops asks and deadlines, if allowed, and nothing else", async () => {
-    const { asks, deadlines, ...others } = allRows(raw);
-    expect([asks, deadlines]).toMatchObject([[{ ask_id: "ask_1" }], [{ record_id: "ask_1" }]]);
-    const refused = downgradeSqliteStore({ path, version: 2 });
-    await expect(refused).rejects.toMatchObject({ reason: "migration_failed" });
-    expect(allRows(raw)).toEqual({ ...others, asks, deadlines });
-    await downgradeSqliteStore({ path, version: 2, allowDataLoss: true });
-    expect(allRows(raw)).toEqual(others);
-    await (await openSqliteStore({ path, storeId: "x" })).close();
-    expect(allRows(raw)).toEqual({ ...others, asks: [], deadlines: [] });
-  });
 
   test("a step down that loses rows needs to be allowed", async () => {
     const before = allRows(raw);
@@ -217,6 +183,25 @@ describe("migrations", () => {
     const store = await openSqliteStore({ path, storeId: "again" });
     expect([store.storeId, await store.lastPosition()]).toEqual(["again", 0n]);
     await store.close();
+  });
+
+  test("a file that has to be rebuilt is opened only with the rules to do so, and else unchanged", async () => {
+    await downgradeSqliteStore({ path, version: 3 });
+    const before = allRows(raw);
+    const refusal = { reason: "migration_failed", details: { from: "3" } };
+    await expect(openSqliteStore({ path, storeId: "x" })).rejects.toMatchObject(refusal);
+    expect(allRows(raw)).toEqual(before);
+  });
+
+  test("a damaged log is not rebuilt, and the file is as before", async () => {
+    await downgradeSqliteStore({ path, version: 3 });
+    const before = allRows(raw);
+    const opening = openSqliteStore({ path, storeId: "x", rules: ROW_RULES });
+    await expect(opening).rejects.toMatchObject({
+      reason: "unreadable",
+      details: { sequence: "1" },
+    });
+    expect(allRows(raw)).toEqual(before);
   });
 
   test("a newer file is refused with its version, unchanged", async () => {

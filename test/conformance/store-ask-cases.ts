@@ -112,7 +112,9 @@ const LISTING: readonly ConformanceCase[] = [
       const later = [askEvent(3n, 7n, "ask_1", { ...entry, ...SETTLED })];
       await expectCommitted(store, write(A, later, { session: sessionRow(A, later, row) }));
       const indexed = { ...A, ...row, ...entry, ...SETTLED, askId: "ask_1", toolCallId: "tc_1" };
-      const found = { ...indexed, position: 4n, lastPosition: 7n, event: eventRow(3n, 7n) };
+      const event = eventRow(3n, 7n);
+      const places = { position: 4n, lastPosition: 7n, lastChain: event.chain };
+      const found = { ...indexed, ...places, event };
       expect(await store.listAsks({ ...EVERY_ASK, ...SETTLED })).toEqual([found]);
       expect(await changes(store)).toEqual([found]);
     },

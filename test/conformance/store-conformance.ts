@@ -3,6 +3,7 @@ import { ASK_CASES } from "./store-ask-cases.js";
 import { DEADLINE_CASES } from "./store-deadline-cases.js";
 import { EVENT_CASES } from "./store-event-cases.js";
 import type { ConformanceCase, StoreFixture } from "./store-fixture.js";
+import { PLACE_CASES } from "./store-place-cases.js";
 import { ROW_CASES } from "./store-row-cases.js";
 
 export type { ConformanceCase, StoreFixture } from "./store-fixture.js";
@@ -13,6 +14,7 @@ export const STORE_CONFORMANCE: readonly ConformanceCase[] = [
   ...ROW_CASES,
   ...ASK_CASES,
   ...DEADLINE_CASES,
+  ...PLACE_CASES,
 ];
 
 /** Runs one case on a store of its own. */

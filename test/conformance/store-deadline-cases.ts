@@ -5,6 +5,7 @@ import {
   B,
   type ConformanceCase,
   deadlineEvent,
+  eventRow,
   expectCommitted,
   expectRefused,
   hook,
@@ -21,6 +22,8 @@ async function due(store: Store, changes: Partial<DueQuery> = {}): Promise<DueRe
 async function dueIds(store: Store, changes: Partial<DueQuery> = {}): Promise<string[]> {
   return (await due(store, changes)).map(({ recordId }) => recordId);
 }
+
+const setTimeMs = eventRow(1n, 1n).timeMs;
 
 export const DEADLINE_CASES: readonly ConformanceCase[] = [
   {
@@ -41,8 +44,8 @@ export const DEADLINE_CASES: readonly ConformanceCase[] = [
         write(A, [deadlineEvent(1n, 1n, "hk_1", 500)]),
         write(OTHER_A, [deadlineEvent(1n, 2n, "hk_1", 700)]),
       );
-      const ofA = { session: A, recordId: "hk_1", timeMs: 500, position: 1n };
-      const ofOther = { session: OTHER_A, recordId: "hk_1", timeMs: 700, position: 2n };
+      const ofA = { session: A, recordId: "hk_1", timeMs: 500, position: 1n, setTimeMs };
+      const ofOther = { session: OTHER_A, recordId: "hk_1", timeMs: 700, position: 2n, setTimeMs };
       expect(await due(store, { untilMs: 499 })).toEqual([]);
       expect(await due(store, { untilMs: 500 })).toEqual([ofA]);
       expect(await due(store, { untilMs: 700 })).toEqual([ofA, ofOther]);
@@ -56,7 +59,7 @@ export const DEADLINE_CASES: readonly ConformanceCase[] = [
       await expectCommitted(store, write(A, [deadlineEvent(1n, 1n, "hk_1", 500)]));
       await expectCommitted(store, write(A, [deadlineEvent(2n, 2n, "hk_1", 900)]));
       expect(await due(store)).toEqual([
-        { session: A, recordId: "hk_1", timeMs: 900, position: 2n },
+        { session: A, recordId: "hk_1", timeMs: 900, position: 2n, setTimeMs },
       ]);
       expect(await store.nextDeadlineMs()).toBe(900);
     },
@@ -172,6 +175,33 @@ export const DEADLINE_CASES: readonly ConformanceCase[] = [
       const again = await fixture.reopen(store);
       expect(await dueIds(again)).toEqual(["hk_2"]);
       expect(await again.nextDeadlineMs()).toBe(600);
+    },
+  },
+  {
+    name: "deadlines that were set after a time are found, the latest set first",
+    catches: "a store that goes by the deadline, or keeps the time of the first setting",
+    run: async (store) => {
+      const set = (sequence: bigint, recordId: string, atMs: number, timeMs?: number) => {
+        const event = deadlineEvent(sequence, sequence, recordId, timeMs);
+        return { ...event, row: { ...event.row, timeMs: atMs } };
+      };
+      await expectCommitted(
+        store,
+        write(A, [
+          set(1n, "hk_1", 100, 9000),
+          set(2n, "hk_2", 300, 8000),
+          set(3n, "hk_3", 200, 7000),
+          set(4n, "hk_4", 400, 1),
+          set(5n, "hk_4", 400),
+          set(6n, "hk_1", 250, 9000),
+        ]),
+      );
+      const found = async (afterMs: number, limit = 9) =>
+        (await store.listDueSetAfter(afterMs, limit)).map(({ recordId }) => recordId);
+      expect(await found(0)).toEqual(["hk_2", "hk_1", "hk_3"]);
+      expect(await found(200)).toEqual(["hk_2", "hk_1"]);
+      expect(await found(0, 1)).toEqual(["hk_2"]);
+      expect(await found(300)).toEqual([]);
     },
   },
 ];

@@ -1,4 +1,5 @@
 import { expect } from "vitest";
+import type { CreationRow } from "../../src/ledger/store-port.js";
 import {
   findRequest,
   A,
@@ -150,7 +151,6 @@ const READING: readonly ConformanceCase[] = [
       for (const session of [A, B]) {
         expect(await store.readEvent(session, 9n)).toBeUndefined();
         expect(await store.findRecord(session, "hk_none")).toBeUndefined();
-        expect(await store.findBody(session, "body_none")).toBeUndefined();
         expect(await store.readBody(session, "body_none")).toBeUndefined();
         expect(await findRequest(store, session, "none")).toBeUndefined();
         expect(await store.readPairings(session, ["tc_none"])).toEqual([]);
@@ -247,18 +247,26 @@ const APPEND_ONLY: readonly ConformanceCase[] = [
 ];
 
 /** Groups of commands. */
+const CREATED: CreationRow = {
+  tenant: "acme",
+  subject: "creator",
+  requestId: "c1",
+  digest: bytes("digest"),
+  sessionId: "ses_b",
+  checksum: bytes("checksum"),
+};
+
 const COMMITTING: readonly ConformanceCase[] = [
   {
     name: "a refused command takes its whole group with it, and is named by its index",
     catches: "a store that keeps the writes before the refused one, or names another",
     run: async (store) => {
       await expectCommitted(store, write(A, [newEvent(1n, 1n)], { snapshot: snapshotRow(1n) }));
-      const creation = { tenant: "acme", subject: "creator", requestId: "c1" };
       const rich = write(B, [newEvent(1n, 2n, {}, hook("hk_1"))], {
         bodies: [bodyRow("body_1", "{}")],
         pairings: [pairingRow("tc_1")],
         request: requestRow("r1"),
-        creation: { ...creation, digest: bytes("digest"), sessionId: "ses_b" },
+        creation: CREATED,
         snapshot: snapshotRow(1n),
       });
       const good = write(A, [newEvent(2n, 3n)], { snapshot: snapshotRow(2n) });
@@ -267,7 +275,7 @@ const COMMITTING: readonly ConformanceCase[] = [
       expect(await store.findSession(B)).toBeUndefined();
       expect(await allEvents(store, B)).toEqual([]);
       expect(await store.findRecord(B, "hk_1")).toBeUndefined();
-      expect(await store.findBody(B, "body_1")).toBeUndefined();
+      expect(await store.readBody(B, "body_1")).toBeUndefined();
       expect(await store.readPairings(B, ["tc_1"])).toEqual([]);
       expect(await findRequest(store, B, "r1")).toBeUndefined();
       expect(await store.findCreation("acme", "creator", "c1")).toBeUndefined();

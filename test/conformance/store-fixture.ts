@@ -123,6 +123,7 @@ export function sessionRow(
       activeRunId: undefined,
       updateTimeMs: 1_764_600_000_456,
     },
+    checksum: bytes(`checksum at ${last?.sequence ?? 0n}`),
     ...changes,
   };
 }
@@ -167,7 +168,8 @@ export function pairingRow(toolCallId: string, changes: Partial<PairingRow> = {}
 }
 
 export function requestRow(requestId: string): RequestRow {
-  return { requestId, digest: bytes(`digest ${requestId}`), outcome: bytes("outcome") };
+  const digest = bytes(`digest ${requestId}`);
+  return { requestId, digest, outcome: bytes("outcome"), checksum: bytes(`checksum ${requestId}`) };
 }
 
 export function snapshotRow(sequence: bigint, state = `state ${sequence}`): SnapshotRow {

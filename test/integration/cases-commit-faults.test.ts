@@ -73,7 +73,7 @@ describe("B56 a commit that fails leaves nothing, and the same request then succ
       const arm = (): void => {
         failure = (sql) =>
           INSERT_EVENT.test(sql) && ++inserted === failing
-            ? sqliteError("SQLITE_IOERR_WRITE")
+            ? sqliteError("SQLITE_NOMEM")
             : undefined;
       };
       expect(await faultsOfFailure(service, arm)).toEqual([]);
@@ -89,7 +89,7 @@ describe("B56 a commit that fails leaves nothing, and the same request then succ
       let writes = false;
       failure = (sql) => {
         writes ||= /^\s*BEGIN IMMEDIATE\b/.test(sql);
-        return writes && statement.test(sql) ? sqliteError("SQLITE_IOERR") : undefined;
+        return writes && statement.test(sql) ? sqliteError("SQLITE_NOMEM") : undefined;
       };
     };
     expect(await faultsOfFailure(service, arm)).toEqual([]);

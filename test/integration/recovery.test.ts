@@ -22,8 +22,10 @@ import type { LoadWarning } from "../../src/ledger/load-session.js";
 import type { Mutation } from "../../src/ledger/mutation.js";
 import { Reader } from "../../src/ledger/reader.js";
 import type { Store } from "../../src/ledger/store-port.js";
+import { removeMark } from "../../src/store/sqlite/position-mark.js";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite-store.js";
 import { FaultyStore } from "../support/faulty-store.js";
+import { reseal } from "../support/reseal.js";
 import { OutsideWorld, TENANT_CALLER, WAITING } from "../support/outside-world.js";
 
 const SNAPSHOT_EVERY = 10;
@@ -96,14 +98,20 @@ function hook(made: Made, requestId: string): Mutation {
   return { kind: "apply", request };
 }
 
-/** Changes rows behind the service's back, past the triggers that would refuse it. */
+/**
+ * Changes rows behind the service's back, past the triggers that would refuse it. The mark goes too: with it, a file
+ * that lacks events is not opened at all.
+ */
 function tamper(sql: string): void {
+  removeMark(path);
   const database = new BetterSqlite(path);
   const triggers = database
     .prepare<[], { name: string }>("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
     .all();
   for (const { name } of triggers) database.exec(`DROP TRIGGER ${name}`);
   database.exec(sql);
+  // What is put to the test here are the checks beyond those of single rows.
+  reseal(database);
   database.close();
 }
 

@@ -143,6 +143,7 @@ const ASKING_ATTEMPTS: readonly Attempt[] = [
 
 const ATTEMPTS: readonly Attempt[] = [
   attempt(SessionService.method.getSession, ({ sessionId }) => ({ sessionId })),
+  attempt(SessionService.method.verifySession, ({ sessionId }) => ({ sessionId })),
   attempt(SessionService.method.endSession, ({ sessionId }) => ({ sessionId, requestId })),
   attempt(HistoryService.method.getToolCall, ({ sessionId, toolCallId }) => ({
     ...{ sessionId, toolCallId },

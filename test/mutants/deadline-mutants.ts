@@ -156,4 +156,12 @@ export const DEADLINE_MUTANTS: readonly StoreMutant[] = [
     kills: ["deadlines are there after a restart, and cleared ones are not"],
     wrap: deadlinesInMemory,
   },
+  {
+    name: "finds what is due after a time instead of what was set",
+    kills: ["deadlines that were set after a time are found, the latest set first"],
+    wrap: reading((store) => ({
+      listDueSetAfter: async (timeMs, limit) =>
+        (await store.listDue(EVERY_DEADLINE)).filter((due) => due.timeMs > timeMs).slice(0, limit),
+    })),
+  },
 ];

@@ -1,3 +1,4 @@
+import { PLACE_MUTANTS } from "./place-mutants.js";
 import type {
   CommandWrite,
   CommitResult,
@@ -432,7 +433,7 @@ const RECORD_MUTANTS: readonly StoreMutant[] = [
 const ROW_MUTANTS: readonly StoreMutant[] = [
   {
     name: "parses bodies and writes them again",
-    kills: ["a body is read back to the byte, and found without its bytes"],
+    kills: ["a body is read back to the byte"],
     wrap: writing((write) => ({
       ...write,
       bodies: write.bodies.map((body) => {
@@ -443,18 +444,11 @@ const ROW_MUTANTS: readonly StoreMutant[] = [
     })),
   },
   {
-    name: "gives the bytes of a body that is only looked for",
-    kills: ["a body is read back to the byte, and found without its bytes"],
-    wrap: reading((store) => ({
-      findBody: (session, bodyRef) => store.readBody(session, bodyRef),
-    })),
-  },
-  {
     name: "keeps the first bytes of a reference silently",
     kills: ["an equal body may come again; a reference never changes its bytes"],
     wrap: writing(async (write, store) => {
       const known = await Promise.all(
-        write.bodies.map(({ bodyRef }) => store.findBody(write, bodyRef)),
+        write.bodies.map(({ bodyRef }) => store.readBody(write, bodyRef)),
       );
       return { ...write, bodies: write.bodies.filter((_, index) => known[index] === undefined) };
     }),
@@ -552,4 +546,5 @@ export const STORE_MUTANTS: readonly StoreMutant[] = [
   ...ROW_MUTANTS,
   ...ASK_MUTANTS,
   ...DEADLINE_MUTANTS,
+  ...PLACE_MUTANTS,
 ];

@@ -1,6 +1,6 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventRecordSchema, EventSchema, type Event } from "../../gen/toolmark/v1/event_pb.js";
 import { ActorKind } from "../../gen/toolmark/v1/origin_pb.js";
@@ -11,18 +11,34 @@ import { refuse } from "../../src/domain/refusal.js";
 import type { DraftEvent } from "../../src/domain/session-state.js";
 import { followsChain, isIntact } from "../../src/ledger/event-codec.js";
 import { restoreState } from "../../src/ledger/snapshot.js";
+import { recordResult } from "../fault/results.js";
 import { consentFaults } from "../support/consent-checks.js";
 import { DISKS, type MakeDisk } from "../support/disks.js";
 import { checkFold } from "../support/fold-checks.js";
 import { LedgerMachine, refusalFaults } from "../support/ledger-machine.js";
 import { histories, step, type Step } from "../support/ledger-steps.js";
 import { propertyOptions, seededTitle } from "../support/seed.js";
-import { testScale } from "../support/scale.js";
+import { scaled, testScale } from "../support/scale.js";
 
 const STEPS_MAX = 30;
 const TIMEOUT_MS = { short: 120_000, ci: 600_000, long: 3_600_000 }[testScale()];
 
 let machines = 0;
+
+/** Histories that were played without a fault, by promise and disk. */
+const runs = new Map<string, number>();
+
+/** How often each planted fault was seen. */
+const caught = new Map<string, number>();
+
+function catches(fault: string, run: () => void, message: string): void {
+  expect(run).toThrow(message);
+  caught.set(fault, (caught.get(fault) ?? 0) + 1);
+}
+
+function plantedFaults(...names: readonly string[]): { name: string; caught: number }[] {
+  return names.map((name) => ({ name, caught: caught.get(name) ?? 0 }));
+}
 
 /** Plays a history and hands the machine over before it is stopped. */
 async function play(
@@ -125,6 +141,7 @@ describe.each(DISKS)("on %s", (name, makeDisk) => {
         ),
         propertyOptions(fullRuns),
       );
+      runs.set(`P8 ${name}`, scaled(fullRuns));
     },
     TIMEOUT_MS,
   );
@@ -140,6 +157,7 @@ describe.each(DISKS)("on %s", (name, makeDisk) => {
         ),
         propertyOptions(2_000),
       );
+      runs.set(`P15 ${name}`, scaled(2_000));
     },
     TIMEOUT_MS,
   );
@@ -168,36 +186,40 @@ describe("the checks catch", () => {
     const again: Event = { ...last, sequence: 1n + BigInt(events.length) };
     again.position += 1n;
     again.revision = 1n;
-    expect(() => {
+    const check = (): void => {
       checkNumbers([...events, again]);
-    }).toThrow("revision 1 does not rise");
+    };
+    catches("a revision that is used again", check, "revision 1 does not rise");
   });
 
   test("a lost event", async () => {
     const events = await someEvents();
-    expect(() => {
+    const check = (): void => {
       checkNumbers(events.filter((_event, index) => index !== 2));
-    }).toThrow("hole");
+    };
+    catches("a lost event", check, "hole");
   });
 
   test("a snapshot that forgets a call", async () => {
     const events = await someEvents();
     checkFold(events.map(draftOf));
-    expect(() => {
+    const check = (): void => {
       checkFold(events.map(draftOf), (row, stored) =>
         restoreState(row, { ...stored, openCalls: stored.openCalls.slice(1) }),
       );
-    }).toThrow("another state");
+    };
+    catches("a snapshot that forgets a call", check, "another state");
   });
 
   test("a snapshot with a stale high-water", async () => {
     const events = await someEvents();
-    expect(() => {
+    const check = (): void => {
       checkFold(events.map(draftOf), (row, stored) => {
         const restored = restoreState(row, stored);
         return restored && { ...restored, highWater: 0n };
       });
-    }).toThrow("high-water");
+    };
+    catches("a snapshot with a stale high-water", check, "high-water");
   });
 
   test("a refused command that wrote, unless nobody knows what became of it", async () => {
@@ -211,5 +233,19 @@ describe("the checks catch", () => {
     expect(refusalFaults(refused, [expired, last])).toEqual([
       "MESSAGE_RECORDED was written by what was refused or by time",
     ]);
+  });
+});
+
+afterAll(() => {
+  recordResult({
+    ...{ promise: 8, part: "revisions over restarts", counted: "histories", wanted: 10_000 },
+    ...{ count: runs.get("P8 memory") ?? 0, violations: 0 },
+    planted: plantedFaults("a revision that is used again", "a lost event"),
+    figures: { historiesOnSqlite: runs.get("P8 SQLite") ?? 0 },
+  });
+  recordResult({
+    ...{ promise: 15, part: "fold equals snapshot and tail", counted: "histories", wanted: 2_000 },
+    ...{ count: runs.get("P15 SQLite") ?? 0, violations: 0 },
+    planted: plantedFaults("a snapshot that forgets a call", "a snapshot with a stale high-water"),
   });
 });

@@ -70,7 +70,10 @@ export function committedWrite(
   return {
     tenant,
     sessionId,
-    session: { tenant, sessionId, ...subjects, state, createPosition: 1n, head },
+    session: {
+      ...{ tenant, sessionId, ...subjects, state, createPosition: 1n, head },
+      checksum: NO_BYTES,
+    },
     events: marks.map(eventWith),
     bodies: [],
     pairings: [],

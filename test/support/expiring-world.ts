@@ -11,7 +11,11 @@ export const DAY_MS = 86_400_000;
 interface Waiting extends DueRecord {
   readonly openedAtMs: number;
   readonly lifeMs: number;
+  /** When it was decided, by the clock that may jump. */
+  readonly decidedMs: number;
 }
+
+type Read = "listDue" | "nextDeadlineMs" | "lastPosition" | "lastEventTimeMs" | "listDueSetAfter";
 
 interface Expired extends Waiting {
   readonly expiredAtMs: number;
@@ -27,9 +31,11 @@ export class ExpiringWorld {
   readonly faults: unknown[] = [];
   /** Sessions of which nothing can be expired. */
   readonly broken = new Set<string>();
-  readonly brokenReads = new Set<"listDue" | "nextDeadlineMs" | "lastPosition">();
+  readonly brokenReads = new Set<Read>();
   aheadMs = 0;
   position = 0n;
+  /** Time of the event at that position. */
+  lastEventMs: number | undefined;
   reads = 0;
   callsAtOnceMax = 0;
   #callsNow = 0;
@@ -45,9 +51,17 @@ export class ExpiringWorld {
         return timesMs.length === 0 ? undefined : Math.min(...timesMs);
       }),
     lastPosition: async () => this.#read("lastPosition", () => this.position),
+    lastEventTimeMs: async () => this.#read("lastEventTimeMs", () => this.lastEventMs),
+    listDueSetAfter: async (timeMs, limit) =>
+      this.#read("listDueSetAfter", () =>
+        [...this.waiting.values()]
+          .filter(({ setTimeMs }) => setTimeMs > timeMs)
+          .sort((one, other) => other.setTimeMs - one.setTimeMs)
+          .slice(0, limit),
+      ),
   };
 
-  #read<T>(name: "listDue" | "nextDeadlineMs" | "lastPosition", answer: () => T): T {
+  #read<T>(name: Read, answer: () => T): T {
     this.reads += 1;
     if (this.brokenReads.has(name)) throw new Error(`${name} is broken`);
     return answer();
@@ -100,7 +114,10 @@ export class ExpiringWorld {
       const session = { tenant: "default", sessionId };
       const timeMs = decidedMs + lifeMs;
       const openedAtMs = this.monotonicMs();
-      this.waiting.set(recordId, { session, recordId, timeMs, position, openedAtMs, lifeMs });
+      const due = { session, recordId, timeMs, position, setTimeMs: decidedMs };
+      const record = { ...due, openedAtMs, lifeMs, decidedMs };
+      this.waiting.set(recordId, record);
+      this.lastEventMs = decidedMs;
       const event = { deadline: { timeMs }, position, timeMs: decidedMs };
       this.commits.publish([committedWrite("default", sessionId, [event])]);
       return recordId;

@@ -30,6 +30,7 @@ export class FaultyStore implements Store {
   }
 
   lastPosition: Store["lastPosition"] = () => this.#store.lastPosition();
+  lastEventTimeMs: Store["lastEventTimeMs"] = () => this.#store.lastEventTimeMs();
   findSession: Store["findSession"] = (...args) => this.#store.findSession(...args);
   listSessions: Store["listSessions"] = (...args) => this.#store.listSessions(...args);
   readSnapshots: Store["readSnapshots"] = (...args) => this.#store.readSnapshots(...args);
@@ -40,11 +41,17 @@ export class FaultyStore implements Store {
   listAsks: Store["listAsks"] = (...args) => this.#store.listAsks(...args);
   listAskChanges: Store["listAskChanges"] = (...args) => this.#store.listAskChanges(...args);
   listDue: Store["listDue"] = (...args) => this.#store.listDue(...args);
+  listDueSetAfter: Store["listDueSetAfter"] = (...args) => this.#store.listDueSetAfter(...args);
   nextDeadlineMs: Store["nextDeadlineMs"] = () => this.#store.nextDeadlineMs();
   readBody: Store["readBody"] = (...args) => this.#store.readBody(...args);
-  findBody: Store["findBody"] = (...args) => this.#store.findBody(...args);
   readPairings: Store["readPairings"] = (...args) => this.#store.readPairings(...args);
   findRequests: Store["findRequests"] = (...args) => this.#store.findRequests(...args);
   findCreation: Store["findCreation"] = (...args) => this.#store.findCreation(...args);
+  listRecordPlaces: Store["listRecordPlaces"] = (...args) => this.#store.listRecordPlaces(...args);
+  listAskPlaces: Store["listAskPlaces"] = (...args) => this.#store.listAskPlaces(...args);
+  listDeadlines: Store["listDeadlines"] = (...args) => this.#store.listDeadlines(...args);
+  listBodyRefs: Store["listBodyRefs"] = (...args) => this.#store.listBodyRefs(...args);
+  listPairings: Store["listPairings"] = (...args) => this.#store.listPairings(...args);
+  listRequests: Store["listRequests"] = (...args) => this.#store.listRequests(...args);
   close: Store["close"] = () => this.#store.close();
 }

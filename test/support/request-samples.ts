@@ -263,6 +263,11 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
     {},
   ),
   samples(session.endSession, { requestId: "request 1", sessionId }),
+  samples(
+    session.verifySession,
+    { sessionId, checkpoint: { sessionId, sequence: 5n, position: 7n, chain: sha256 } },
+    { sessionId },
+  ),
   samples(history.getToolCall, { sessionId, toolCallId }),
   samples(history.listToolCalls, { sessionId, pageToken: "token" }, { sessionId }),
   samples(history.getHook, { sessionId, hookId: "hk_1" }),

@@ -36,6 +36,7 @@ const PLANTS: readonly Plant[] = [
   plant("confined-grpc-grpc-js-grpc-health-check", "src/rpc/b.ts", "@grpc/grpc-js"),
   plant("confined-connectrpc", "src/rpc/c.ts", "@connectrpc/connect"),
   plant("confined-pino", "src/rpc/d.ts", "pino"),
+  plant("confined-prom-client", "src/rpc/g.ts", "prom-client"),
   plant("folder-without-arrows", "src/misplaced/a.ts", "../domain/sound.js"),
   plant("store-used-by-server-only", "src/ledger/b.ts", "../store/sound.js"),
   plant("stores-apart", "src/store/memory/a.ts", "../sqlite/sound.js"),
@@ -77,7 +78,7 @@ const SOUND: Readonly<Record<string, string>> = {
 const RUN_TIME = ["@bufbuild/protobuf", "@connectrpc/connect", "@grpc/grpc-js"];
 const MANIFEST = {
   type: "module",
-  dependencies: names([...RUN_TIME, "better-sqlite3", "pino"]),
+  dependencies: names([...RUN_TIME, "better-sqlite3", "pino", "prom-client"]),
   devDependencies: names(["vitest"]),
 };
 

@@ -3,7 +3,11 @@ import { existsSync } from "node:fs";
 import { chmod, mkdir, open, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { loadStoreSecret } from "../../src/server/store-secret.js";
+import {
+  keepGeneration,
+  loadStoreSecret,
+  storedGeneration,
+} from "../../src/server/store-secret.js";
 import { StoreOpenError } from "../../src/store/sqlite/store-open-error.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 
@@ -74,7 +78,9 @@ describe("the secret of a store", () => {
     const other = await makeStoreFolder();
     try {
       await writeFile(other.path, "");
-      const secrets = await Promise.all([folder.path, other.path].map(loadStoreSecret));
+      const secrets = await Promise.all(
+        [folder.path, other.path].map((path) => loadStoreSecret(path)),
+      );
       expect(secrets[0]!.secret).not.toEqual(secrets[1]!.secret);
     } finally {
       await other.remove();
@@ -100,7 +106,7 @@ describe("the secret of a store", () => {
   });
 
   test("may lie with members that are not known, and the file is not touched", async () => {
-    const text = `{"generation":3,"secret":"${ENCODED}","version":1}\n`;
+    const text = `{"later":3,"secret":"${ENCODED}","version":1}\n`;
     await writeSecret(text, 0o400);
     const { secret, created } = await loadStoreSecret(folder.path);
     expect([Buffer.from(secret).toString("base64url"), created]).toEqual([ENCODED, false]);
@@ -130,6 +136,13 @@ describe("the secret of a store", () => {
     ["a long secret", `{"version":1,"secret":"${Buffer.alloc(33, 7).toString("base64url")}"}`],
     ["padding", `{"version":1,"secret":"${ENCODED}="}`],
     ["hex", `{"version":1,"secret":"${Buffer.alloc(32, 7).toString("hex")}"}`],
+    ["a generation in text", `{"version":1,"secret":"${ENCODED}","generation":"1"}`],
+    ["a generation below 0", `{"version":1,"secret":"${ENCODED}","generation":-1}`],
+    ["a part of a generation", `{"version":1,"secret":"${ENCODED}","generation":0.5}`],
+    [
+      "a generation without revisions",
+      `{"version":1,"secret":"${ENCODED}","generation":2147483648}`,
+    ],
     ["too much", `{"version":1,"secret":"${ENCODED}"}${" ".repeat(4096)}`],
   ])("is refused if it is %s", async (_, text) => {
     await writeSecret(text);
@@ -163,5 +176,70 @@ describe("the secret of a store", () => {
   test("is not made for a database that is not there", async () => {
     await folder.remove();
     expect((await refusal()).reason).toBe("unavailable");
+  });
+});
+
+describe("the log generation beside the secret", () => {
+  const TEXT = `{"version":1,"later":{"is":[1]},"secret":"${ENCODED}","generation":3}\n`;
+  const content = async (): Promise<unknown> => JSON.parse(await readFile(secretPath, "utf8"));
+
+  test("is what was kept last, also without a database", async () => {
+    await folder.remove();
+    expect(await storedGeneration(folder.path)).toBeUndefined();
+    await mkdir(dirname(folder.path));
+    expect(await storedGeneration(folder.path)).toBeUndefined();
+    await keepGeneration(folder.path, 1n);
+    expect(await storedGeneration(folder.path)).toBe(1n);
+    expect((await stat(secretPath)).mode & 0o777).toBe(0o600);
+    await keepGeneration(folder.path, 7n);
+    expect(await storedGeneration(folder.path)).toBe(7n);
+    expect(await readdir(dirname(folder.path))).toEqual(["toolmark.db.secret"]);
+  });
+
+  test("is 0 beside a secret that was never restored, and that is not written down", async () => {
+    await loadStoreSecret(folder.path);
+    expect(await storedGeneration(folder.path)).toBe(0n);
+    expect(await content()).not.toHaveProperty("generation");
+  });
+
+  test("is raised and never lowered, and everything else stays", async () => {
+    await writeSecret(TEXT);
+    await keepGeneration(folder.path, 2n);
+    expect(await readFile(secretPath, "utf8")).toBe(TEXT);
+    await keepGeneration(folder.path, 4n);
+    expect(await content()).toEqual({ ...(JSON.parse(TEXT) as object), generation: 4 });
+    expect((await readdir(dirname(folder.path))).sort()).toEqual([
+      "toolmark.db",
+      "toolmark.db.secret",
+    ]);
+  });
+
+  test("above that of the database stops the start, and below it is raised", async () => {
+    await writeSecret(TEXT);
+    const refused = loadStoreSecret(folder.path, 2n);
+    await expect(refused).rejects.toMatchObject({ reason: "events_missing" });
+    await expect(refused).rejects.toThrow("Run toolmark restore");
+    expect(await readFile(secretPath, "utf8")).toBe(TEXT);
+    const { secret } = await loadStoreSecret(folder.path, 3n);
+    expect(await readFile(secretPath, "utf8")).toBe(TEXT);
+    expect((await loadStoreSecret(folder.path, 5n)).secret).toEqual(secret);
+    expect(await content()).toMatchObject({ generation: 5, secret: ENCODED });
+  });
+
+  test("is on the disk before it has its place, and the folder after", async () => {
+    await writeSecret(TEXT);
+    const synced: string[] = [];
+    const file = await open(folder.path, "r");
+    const handles = Object.getPrototypeOf(file) as typeof file;
+    await file.close();
+    const sync = handles.sync;
+    vi.spyOn(handles, "sync").mockImplementation(async function (this: typeof file) {
+      const what = (await this.stat()).isDirectory() ? "folder" : "file";
+      const { generation } = (await content()) as { generation: number };
+      synced.push(`${what}, ${generation} in place`);
+      await sync.call(this);
+    });
+    await keepGeneration(folder.path, 9n);
+    expect(synced).toEqual(["file, 3 in place", "folder, 9 in place"]);
   });
 });

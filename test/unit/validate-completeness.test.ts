@@ -38,7 +38,6 @@ const NOT_VALIDATED: readonly string[] = [
   "toolmark.v1.SessionService.CompactSession",
   "toolmark.v1.SessionService.EraseSession",
   "toolmark.v1.SessionService.ExportSession",
-  "toolmark.v1.SessionService.VerifySession",
   "toolmark.v1.HistoryService.GetTranscript",
   "toolmark.v1.InfoService.GetServerInfo",
   "toolmark.engine.v1.EvidenceService.WriteBody",

@@ -515,7 +515,8 @@ export type VerifySessionRequest = Message<"toolmark.v1.VerifySessionRequest"> &
   sessionId: string;
 
   /**
-   * A point that must lie on the session's chain. Absent: only the rows are checked against themselves.
+   * A point that must lie on the session's chain, with every field set. Absent: only the rows are checked against
+   * themselves, which tells damage, but not a log that was written anew.
    *
    * @generated from field: optional toolmark.v1.Checkpoint checkpoint = 2;
    */
@@ -645,8 +646,11 @@ export const SessionService: GenService<{
     output: typeof ExportSessionResponseSchema;
   },
   /**
-   * Rebuilds a session's chain and revisions from its rows and compares. Roles: admin.
-   * Errors: SESSION_NOT_FOUND, DATA_DAMAGED, UNIMPLEMENTED.
+   * Rebuilds from a session's events everything else that is stored of it, and compares: chain, revisions, snapshots,
+   * indices, bodies, pairings and requests. Writes nothing; commands may go on. A long log takes its time: give a
+   * deadline that allows for it. Roles: admin.
+   * Errors: SESSION_NOT_FOUND, REFERENCE_MISMATCH (a checkpoint of another session), DATA_DAMAGED (with the first bad
+   * row: table, key, fault and, where there is one, sequence), CHECKPOINT_MISMATCH.
    *
    * @generated from rpc toolmark.v1.SessionService.VerifySession
    */

@@ -5,6 +5,7 @@ import {
   EndSessionResponseSchema,
   GetSessionResponseSchema,
   ListSessionsResponseSchema,
+  VerifySessionResponseSchema,
   type SessionService,
 } from "../../../gen/toolmark/v1/session_service_pb.js";
 import { invariant } from "../../domain/invariant.js";
@@ -12,6 +13,7 @@ import { isRefusal } from "../../domain/refusal.js";
 import type { Replies } from "../../ledger/batch.js";
 import type { Ledger } from "../../ledger/ledger.js";
 import type { Reader } from "../../ledger/reader.js";
+import type { SessionVerifier } from "../../ledger/verify/session-verifier.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
 
@@ -24,6 +26,7 @@ function sessionOf(replies: Replies): Session {
 export function sessionHandlers(
   ledger: Ledger,
   reader: Reader,
+  verifier: SessionVerifier,
 ): Implementation<typeof SessionService> {
   return {
     async createSession(context, request) {
@@ -47,6 +50,12 @@ export function sessionHandlers(
       if (isRefusal(page)) return page;
       const { items: sessions, nextPageToken } = page;
       return create(ListSessionsResponseSchema, { sessions: [...sessions], nextPageToken });
+    },
+    async verifySession(context, request) {
+      const head = await verifier.verify(callerOf(context), request, context);
+      if (isRefusal(head)) return head;
+      const { sessionId } = request;
+      return create(VerifySessionResponseSchema, { head: { sessionId, ...head } });
     },
   };
 }

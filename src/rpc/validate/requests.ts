@@ -20,6 +20,7 @@ import {
   SessionKindSchema,
   SessionState,
   SessionStateSchema,
+  type Checkpoint,
   type Delegation,
   type Label,
 } from "../../../gen/toolmark/v1/session_pb.js";
@@ -28,6 +29,7 @@ import type {
   EndSessionRequest,
   GetSessionRequest,
   ListSessionsRequest,
+  VerifySessionRequest,
 } from "../../../gen/toolmark/v1/session_service_pb.js";
 import type { Limits } from "../../domain/limits.js";
 import { refuseField, type Refusal } from "../../domain/refusal.js";
@@ -41,6 +43,7 @@ import {
   checkPageToken,
   checkRequestId,
   checkRequiredText,
+  checkSha256,
   checkText,
   type CommandCheck,
   fieldPath,
@@ -117,6 +120,29 @@ export function checkListSessions(request: ListSessionsRequest): Checked {
 
 export function checkEndSession(request: EndSessionRequest): Checked {
   return checkRequestId(request.requestId) ?? checkId(request.sessionId, "", "session_id");
+}
+
+export function checkVerifySession({ sessionId, checkpoint }: VerifySessionRequest): Checked {
+  return (
+    checkId(sessionId, "", "session_id") ??
+    (checkpoint === undefined ? undefined : checkCheckpoint(checkpoint))
+  );
+}
+
+function checkCheckpoint({ sessionId, sequence, position, chain }: Checkpoint): Checked {
+  const at = "checkpoint";
+  return (
+    checkId(sessionId, at, "session_id") ??
+    checkPlace(sequence, at, "sequence") ??
+    checkPlace(position, at, "position") ??
+    checkSha256(chain, at, "chain")
+  );
+}
+
+/** Places of a log are counted from 1. */
+function checkPlace(place: bigint, at: string, name: string): Checked {
+  if (place > 0n && place <= SEQUENCE_MAX) return undefined;
+  return refuseField(fieldPath(at, name), "must be at least 1 and below 2^63");
 }
 
 export function checkGetToolCall(request: GetToolCallRequest): Checked {

@@ -17,6 +17,7 @@ export interface MemoryRecord {
   readonly key: RecordKey;
   readonly firstSequence: bigint;
   readonly lastSequence: bigint;
+  readonly lastChain: Uint8Array;
 }
 
 /** An ask's entry in the inbox. */

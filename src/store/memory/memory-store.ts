@@ -1,5 +1,6 @@
 import type {
   AskChangesQuery,
+  AskPlace,
   AskQuery,
   AskScope,
   BodyRow,
@@ -12,6 +13,8 @@ import type {
   IndexedAsk,
   IndexedRecord,
   PairingRow,
+  PlaceQuery,
+  RecordPlace,
   RecordQuery,
   RequestRef,
   RequestRow,
@@ -59,6 +62,13 @@ class MemoryStore implements Store {
 
   async lastPosition(): Promise<bigint> {
     return this.#held().lastPosition;
+  }
+
+  async lastEventTimeMs(): Promise<number | undefined> {
+    const { sessions, lastPosition } = this.#held();
+    const all = [...sessions.values()].flatMap((ofTenant) => [...ofTenant.values()]);
+    const last = all.map(({ events }) => events.at(-1));
+    return last.find((event) => event?.position === lastPosition)?.timeMs;
   }
 
   async commit(writes: readonly CommandWrite[]): Promise<CommitResult> {
@@ -164,6 +174,13 @@ class MemoryStore implements Store {
       .slice(0, limit);
   }
 
+  async listDueSetAfter(timeMs: number, limit: number): Promise<DueRecord[]> {
+    return [...this.#held().deadlines.values()]
+      .filter(({ setTimeMs }) => setTimeMs > timeMs)
+      .sort((left, right) => right.setTimeMs - left.setTimeMs)
+      .slice(0, limit);
+  }
+
   async nextDeadlineMs(): Promise<number | undefined> {
     let next: number | undefined;
     for (const { timeMs } of this.#held().deadlines.values()) {
@@ -174,13 +191,6 @@ class MemoryStore implements Store {
 
   async readBody(session: SessionRef, bodyRef: string): Promise<BodyRow | undefined> {
     return this.#session(session)?.bodies.get(bodyRef);
-  }
-
-  async findBody(session: SessionRef, bodyRef: string): Promise<Omit<BodyRow, "data"> | undefined> {
-    const body = this.#session(session)?.bodies.get(bodyRef);
-    if (body === undefined) return undefined;
-    const { sha256, sizeBytes, isJsonObject } = body;
-    return { bodyRef, sha256, sizeBytes, isJsonObject };
   }
 
   async readPairings(session: SessionRef, toolCallIds: readonly string[]): Promise<PairingRow[]> {
@@ -200,6 +210,38 @@ class MemoryStore implements Store {
     requestId: string,
   ): Promise<CreationRow | undefined> {
     return this.#held().creations.get(creationKey(tenant, subject, requestId));
+  }
+
+  async listRecordPlaces(session: SessionRef, query: PlaceQuery): Promise<RecordPlace[]> {
+    return [...(this.#session(session)?.records.values() ?? [])]
+      .filter(({ key }) => key.family === query.family)
+      .filter(({ firstSequence }) => firstSequence > query.afterFirstSequence)
+      .slice(0, query.limit)
+      .map(toRecordPlace);
+  }
+
+  async listAskPlaces(session: SessionRef, afterId: string, limit: number): Promise<AskPlace[]> {
+    const asks = [...this.#held().asks.values()].filter((ask) => isOf(ask, session));
+    return pageAfter(asks, ({ askId }) => askId, afterId, limit).map(toAskPlace);
+  }
+
+  async listDeadlines(session: SessionRef, afterId: string, limit: number): Promise<DueRecord[]> {
+    const due = [...this.#held().deadlines.values()].filter((row) => isOf(row.session, session));
+    return pageAfter(due, ({ recordId }) => recordId, afterId, limit);
+  }
+
+  async listBodyRefs(session: SessionRef, afterRef: string, limit: number): Promise<string[]> {
+    return pageAfter(this.#session(session)?.bodies.keys() ?? [], (ref) => ref, afterRef, limit);
+  }
+
+  async listPairings(session: SessionRef, afterId: string, limit: number): Promise<PairingRow[]> {
+    const pairings = this.#session(session)?.pairings.values() ?? [];
+    return pageAfter(pairings, ({ toolCallId }) => toolCallId, afterId, limit);
+  }
+
+  async listRequests(session: SessionRef, afterId: string, limit: number): Promise<RequestRow[]> {
+    const requests = this.#session(session)?.requests.values() ?? [];
+    return pageAfter(requests, ({ requestId }) => requestId, afterId, limit);
   }
 
   async close(): Promise<void> {
@@ -222,6 +264,10 @@ class MemoryStore implements Store {
 
 function closed(): Error {
   return new Error("the store is closed");
+}
+
+function isOf(row: SessionRef, { tenant, sessionId }: SessionRef): boolean {
+  return row.tenant === tenant && row.sessionId === sessionId;
 }
 
 function isVisible(
@@ -278,9 +324,29 @@ function findEvent(session: MemorySession | undefined, sequence: bigint): EventR
   return event?.sequence === sequence ? event : undefined;
 }
 
-function toIndexedRecord(
-  session: MemorySession | undefined,
-  { key, firstSequence, lastSequence }: MemoryRecord,
-): IndexedRecord {
-  return { ...key, firstSequence, lastSequence, event: findEvent(session, lastSequence) };
+function toIndexedRecord(session: MemorySession | undefined, record: MemoryRecord): IndexedRecord {
+  return { ...toRecordPlace(record), event: findEvent(session, record.lastSequence) };
+}
+
+function toRecordPlace({ key, ...place }: MemoryRecord): RecordPlace {
+  return { ...key, ...place };
+}
+
+function toAskPlace({ lastSequence: _, ...place }: MemoryAsk): AskPlace {
+  return place;
+}
+
+/** The rows after a key, in the order of the keys' UTF-8, as SQLite compares text. */
+function pageAfter<Row>(
+  rows: Iterable<Row>,
+  keyOf: (row: Row) => string,
+  after: string,
+  limit: number,
+): Row[] {
+  const bytes = (row: Row): Buffer => Buffer.from(keyOf(row));
+  const start = Buffer.from(after);
+  return [...rows]
+    .filter((row) => Buffer.compare(bytes(row), start) > 0)
+    .sort((left, right) => Buffer.compare(bytes(left), bytes(right)))
+    .slice(0, limit);
 }

@@ -62,6 +62,7 @@ function putSession(disk: MemoryDisk, write: CommandWrite, undo: Undo): MemorySe
       before.createPosition === write.session.createPosition,
     "a session keeps its owner, creator and place of creation",
   );
+  refuseUnless(before.head.sequence <= write.session.head.sequence, "a head never goes back");
   known.row = write.session;
   undo.push(() => (known.row = before));
   return known;
@@ -117,6 +118,7 @@ function indexRecord(
       key: record,
       firstSequence: row.sequence,
       lastSequence: row.sequence,
+      lastChain: row.chain,
     });
     undo.push(() => records.delete(record.recordId));
     return;
@@ -125,7 +127,7 @@ function indexRecord(
     before.key.family === record.family && before.key.toolCallId === record.toolCallId,
     "a record keeps its family and its call",
   );
-  records.set(record.recordId, { ...before, lastSequence: row.sequence });
+  records.set(record.recordId, { ...before, lastSequence: row.sequence, lastChain: row.chain });
   undo.push(() => records.set(record.recordId, before));
 }
 
@@ -141,7 +143,8 @@ function indexAsk(
   }
   const { tenant, sessionId, ownerSubject, createdBySubject } = session;
   const { toolName, state, createTimeMs, expireTimeMs } = ask;
-  const last = { state, lastPosition: row.position, lastSequence: row.sequence };
+  const { position: lastPosition, sequence: lastSequence, chain: lastChain } = row;
+  const last = { state, lastPosition, lastSequence, lastChain };
   const key = recordKey(session, record.recordId);
   const before = asks.get(key);
   if (before !== undefined) {
@@ -178,7 +181,15 @@ function setDeadline(
   });
   const timeMs = deadline?.timeMs;
   if (timeMs === undefined) deadlines.delete(key);
-  else deadlines.set(key, { session, recordId, timeMs, position: row.position });
+  else {
+    deadlines.set(key, {
+      session,
+      recordId,
+      timeMs,
+      position: row.position,
+      setTimeMs: row.timeMs,
+    });
+  }
 }
 
 function putBody({ bodies }: MemorySession, body: BodyRow, undo: Undo): void {

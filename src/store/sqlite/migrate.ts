@@ -9,6 +9,7 @@ import { StoreOpenError } from "./store-open-error.js";
 const APPLICATION_ID = 1953329771;
 const FILE_NAME = /^(\d{4})_([a-z0-9_]+)\.(up|down)\.sql$/;
 const LOSES_DATA = "-- loses data";
+const REBUILDS = "-- rebuilds";
 
 /** One numbered change of the schema and its reverse. */
 export interface Migration {
@@ -25,6 +26,8 @@ export interface MigrationStep {
   readonly name: string;
   readonly sql: string;
   readonly versionAfter: number;
+  /** Whether rows that follow from others have to be filled after it, as its first line says. */
+  readonly rebuilds: boolean;
 }
 
 /** The package's own migrations, in order. */
@@ -56,12 +59,17 @@ export function planMigration(
   if (to >= from) {
     return migrations
       .filter(({ version }) => version > from && version <= to)
-      .map(({ version, name, up }) => ({ name, sql: up, versionAfter: version }));
+      .map(({ version, name, up }) => {
+        const rebuilds = up.startsWith(REBUILDS);
+        return { name, sql: up, versionAfter: version, rebuilds };
+      });
   }
   return migrations
     .filter(({ version }) => version > to && version <= from)
     .reverse()
-    .map(({ version, name, down }) => ({ name, sql: down, versionAfter: version - 1 }));
+    .map(({ version, name, down }) => {
+      return { name, sql: down, versionAfter: version - 1, rebuilds: false };
+    });
 }
 
 /** The version of the file's schema; 0 before the first migration. */
@@ -76,10 +84,22 @@ export function identifyFile(database: SqliteDatabase, path: string): void {
   throw new StoreOpenError("foreign_file", `${path} belongs to another program`, { path });
 }
 
-/** Brings the file to the newest version. Refuses a newer file. */
-export function migrateUp(database: SqliteDatabase, migrations: readonly Migration[]): void {
+/**
+ * Brings the file to the newest version. Refuses a newer file. `rebuild` fills rows that follow from others, in the
+ * same transaction; a file that has no rows needs none.
+ */
+export function migrateUp(
+  database: SqliteDatabase,
+  migrations: readonly Migration[],
+  rebuild?: (database: SqliteDatabase) => void,
+): void {
   const from = refuseNewer(database, migrations);
-  runSteps(database, planMigration(migrations, from, migrations.length));
+  const steps = planMigration(migrations, from, migrations.length);
+  const needsRebuild = from > 0 && steps.some(({ rebuilds }) => rebuilds);
+  if (needsRebuild && rebuild === undefined) {
+    throw failed("the file is of an older version and has to be rebuilt", { from: String(from) });
+  }
+  runSteps(database, steps, needsRebuild ? rebuild : undefined);
 }
 
 /** Takes the file back to an older version. Steps that drop rows need `allowDataLoss`. */
@@ -102,7 +122,7 @@ export function migrateDown(
   runSteps(database, planMigration(migrations, from, target));
 }
 
-function refuseNewer(database: SqliteDatabase, migrations: readonly Migration[]): number {
+export function refuseNewer(database: SqliteDatabase, migrations: readonly Migration[]): number {
   const found = schemaVersion(database);
   const known = migrations.length;
   if (found <= known) return found;
@@ -111,18 +131,32 @@ function refuseNewer(database: SqliteDatabase, migrations: readonly Migration[])
   throw new StoreOpenError("newer_schema", message, details);
 }
 
-function runSteps(database: SqliteDatabase, steps: readonly MigrationStep[]): void {
-  for (const { name, sql, versionAfter } of steps) {
-    database.exec("BEGIN IMMEDIATE");
-    try {
-      database.exec(sql);
-      database.pragma(`user_version = ${versionAfter}`);
-      database.exec("COMMIT");
-    } catch (error) {
-      if (database.inTransaction) database.exec("ROLLBACK");
-      const cause = toError(error);
-      throw failed(`migration ${name} failed: ${cause.message}`, { migration: name }, cause);
-    }
+/** All of them, and what follows, in one transaction. */
+function runSteps(
+  database: SqliteDatabase,
+  steps: readonly MigrationStep[],
+  andThen: (database: SqliteDatabase) => void = () => undefined,
+): void {
+  if (steps.length === 0) return;
+  database.exec("BEGIN IMMEDIATE");
+  try {
+    for (const step of steps) runStep(database, step);
+    andThen(database);
+    database.exec("COMMIT");
+  } catch (error) {
+    if (database.inTransaction) database.exec("ROLLBACK");
+    if (error instanceof StoreOpenError) throw error;
+    throw failed(`a migration failed: ${toError(error).message}`, {}, toError(error));
+  }
+}
+
+function runStep(database: SqliteDatabase, { name, sql, versionAfter }: MigrationStep): void {
+  try {
+    database.exec(sql);
+    database.pragma(`user_version = ${versionAfter}`);
+  } catch (error) {
+    const cause = toError(error);
+    throw failed(`migration ${name} failed: ${cause.message}`, { migration: name }, cause);
   }
 }
 

@@ -1,13 +1,19 @@
-import { existsSync, mkdirSync, openSync, closeSync, realpathSync } from "node:fs";
+import { existsSync, mkdirSync, openSync, closeSync, realpathSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import BetterSqlite from "better-sqlite3";
+import type { RowRules } from "../../ledger/store-port.js";
+import { FileGuard, StoreFilesGoneError } from "./file-guard.js";
 import { identifyFile, migrateUp, readMigrations } from "./migrate.js";
+import { PositionMark, type OnWarning } from "./position-mark.js";
+import { rebuild } from "./rebuild.js";
 import { sqliteCode, toError, type OpenDatabase, type SqliteDatabase } from "./sqlite-database.js";
 import { StoreOpenError } from "./store-open-error.js";
+import { storePlaceOf } from "./store-place.js";
 
 const MIB = 1024 * 1024;
 const PRIVATE_FILE_MODE = 0o600;
 const PRIVATE_FOLDER_MODE = 0o700;
+const BUSY_TIMEOUT_MS = 200;
 
 /** Set on each connection, then read back: a build or a driver may ignore what it is told. */
 const SETTINGS: readonly { name: string; value: string; readBack: string | number }[] = [
@@ -30,8 +36,23 @@ const SETTINGS: readonly { name: string; value: string; readBack: string | numbe
 ];
 
 /** Opens a connection by better-sqlite3. */
-export const openBetterSqlite: OpenDatabase = (path, { busyTimeoutMs }) => {
-  const connection = new BetterSqlite(path, { timeout: busyTimeoutMs });
+export const openBetterSqlite: OpenDatabase = (path, { busyTimeoutMs }) =>
+  connectionOf(new BetterSqlite(path, { timeout: busyTimeoutMs }));
+
+/**
+ * Opens a file that is there, to read what is committed in it and in its write-ahead log. Neither is changed, and no
+ * lock is needed: a server may go on writing. Throws StoreOpenError.
+ */
+export function openToRead(path: string, busyTimeoutMs = 1000): SqliteDatabase {
+  try {
+    const options = { timeout: busyTimeoutMs, readonly: true, fileMustExist: true };
+    return connectionOf(new BetterSqlite(path, options));
+  } catch (error) {
+    throw unavailable(path, error);
+  }
+}
+
+function connectionOf(connection: BetterSqlite.Database): SqliteDatabase {
   return {
     get inTransaction() {
       return connection.inTransaction;
@@ -41,7 +62,7 @@ export const openBetterSqlite: OpenDatabase = (path, { busyTimeoutMs }) => {
     pragma: (text) => connection.pragma(text, { simple: true }),
     close: () => void connection.close(),
   };
-};
+}
 
 export interface OpenOptions {
   readonly path: string;
@@ -49,56 +70,111 @@ export interface OpenOptions {
   readonly busyTimeoutMs?: number;
   /** Replaces better-sqlite3, for tests of what a weaker one would do. */
   readonly openDatabase?: OpenDatabase;
+  /** Needed for a file of an older version that has to be rebuilt. */
+  readonly rules?: RowRules;
+  /** Is told what was amiss and was passed over. */
+  readonly onWarning?: OnWarning;
 }
 
 /** A database that is this process's alone until closed. */
 export interface OpenedDatabase {
   readonly database: SqliteDatabase;
   readonly path: string;
+  readonly busyTimeoutMs: number;
+  readonly guard: FileGuard;
+  readonly mark: PositionMark;
+  /** Once. Throws StoreFilesGoneError, and leaves everything open, if the path leads to other files by now. */
   close(): void;
 }
 
 /**
  * Opens the file for this process alone, with every setting verified. Throws `StoreOpenError`, and then leaves nothing
- * open. The schema is the file's own: callers migrate.
+ * open. The schema is the file's own: callers migrate. A file that was closed in order is not written to.
  */
 export function openDatabase(options: OpenOptions): OpenedDatabase {
-  const open = options.openDatabase ?? openBetterSqlite;
+  const { openDatabase: open = openBetterSqlite, busyTimeoutMs = BUSY_TIMEOUT_MS } = options;
   const path = resolvePath(options.path);
   const lock = takeLock(open, `${path}.lock`);
+  let database: SqliteDatabase | undefined;
+  let mark: PositionMark | undefined;
   try {
-    const database = openFile(open, path, options.busyTimeoutMs ?? 200);
-    return {
-      database,
-      path,
-      close: () => {
-        try {
-          database.close();
-        } finally {
-          lock.close();
-        }
-      },
-    };
+    const isLogLeftOver = sizeOf(`${path}-wal`) > 0;
+    database = openFile(open, path, busyTimeoutMs);
+    // Before anything is written: what is missing may be put back.
+    mark = PositionMark.open(path, storePlaceOf(database), options.onWarning ?? ignore);
+    if (isLogLeftOver) emptyLog(database, path);
+    const guard = new FileGuard([path, `${path}-wal`, `${path}.lock`]);
+    const close = closing({ database, lock, guard, mark });
+    return { database, path, busyTimeoutMs, guard, mark, close };
   } catch (error) {
+    mark?.close();
+    database?.close();
     lock.close();
-    throw error;
+    throw openError(path, error);
   }
+}
+
+/**
+ * Copies what a process that did not close the file left in the log, and syncs it. Its last syncs may have failed:
+ * commits on top of pages that are not on disk would be lost with them.
+ */
+function emptyLog(database: SqliteDatabase, path: string): void {
+  if (database.pragma("wal_checkpoint(TRUNCATE)") !== 0) throw locked(path);
+}
+
+function closing(opened: {
+  readonly database: SqliteDatabase;
+  readonly lock: SqliteDatabase;
+  readonly guard: FileGuard;
+  readonly mark: PositionMark;
+}): () => void {
+  const { database, lock, guard, mark } = opened;
+  let isClosed = false;
+  return () => {
+    if (isClosed) return;
+    const gone = guard.gone();
+    // SQLite would remove the log at the path, which is that of another file.
+    if (gone !== undefined) throw gone;
+    isClosed = true;
+    try {
+      mark.close();
+      database.close();
+    } finally {
+      lock.close();
+    }
+  };
+}
+
+function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+function ignore(): void {
+  // Whoever wants warnings says so.
 }
 
 /** As `openDatabase`, with the newest schema. */
 export function openMigratedDatabase(options: OpenOptions): OpenedDatabase {
   const opened = openDatabase(options);
   try {
-    migrateUp(opened.database, readMigrations());
+    const { rules } = options;
+    const rebuilding = rules === undefined ? undefined : rebuildBy(rules);
+    migrateUp(opened.database, readMigrations(), rebuilding);
     return opened;
   } catch (error) {
     opened.close();
-    throw error;
+    throw openError(opened.path, error);
   }
 }
 
-/** Links to one file must lead to one lock. */
-function resolvePath(path: string): string {
+function rebuildBy(rules: RowRules): (database: SqliteDatabase) => void {
+  return (database) => {
+    rebuild(database, rules);
+  };
+}
+
+/** The one path of a store's file, whatever links lead to it; its folder is made if there is none. */
+export function resolvePath(path: string): string {
   if (path.trim() === "" || path.startsWith(":") || path.startsWith("file:")) {
     throw new StoreOpenError("path_invalid", `store path ${path} names no file`, { path });
   }
@@ -112,8 +188,11 @@ function resolvePath(path: string): string {
   }
 }
 
-/** The lock is a file of its own, so that readers of the database are not kept out. A dead process frees it. */
-function takeLock(open: OpenDatabase, path: string): SqliteDatabase {
+/**
+ * Makes the store this process's alone until closed. Throws StoreOpenError: "locked" if another has it. The lock is a
+ * file of its own, so that readers of the database are not kept out. A dead process frees it.
+ */
+export function takeLock(open: OpenDatabase, path: string): SqliteDatabase {
   let lock: SqliteDatabase | undefined;
   try {
     createPrivateFile(path);
@@ -122,13 +201,14 @@ function takeLock(open: OpenDatabase, path: string): SqliteDatabase {
     return lock;
   } catch (error) {
     lock?.close();
-    if (sqliteCode(error)?.startsWith("SQLITE_BUSY") !== true) throw unavailable(path, error);
+    if (!isBusy(error)) throw unavailable(path, error);
     const message = `the store is open already: ${path} is held`;
     throw new StoreOpenError("locked", message, { path }, { cause: error });
   }
 }
 
-function openFile(open: OpenDatabase, path: string, busyTimeoutMs: number): SqliteDatabase {
+/** Opens a file for a caller who has taken the lock. */
+export function openFile(open: OpenDatabase, path: string, busyTimeoutMs: number): SqliteDatabase {
   let database: SqliteDatabase | undefined;
   try {
     createPrivateFile(path);
@@ -158,10 +238,29 @@ function applySettings(database: SqliteDatabase): void {
   }
 }
 
+/** Why a store could not be opened, as StoreOpenError. A fault of this program stays what it is. */
+export function openError(path: string, thrown: unknown): Error {
+  if (thrown instanceof StoreOpenError && !isBusy(thrown.cause)) return thrown;
+  if (isBusy(thrown) || thrown instanceof StoreOpenError) return locked(path, thrown);
+  const cause = toError(thrown);
+  const isOutside = "code" in cause || cause instanceof StoreFilesGoneError;
+  return isOutside ? unavailable(path, cause) : cause;
+}
+
 function unavailable(path: string, thrown: unknown): StoreOpenError {
   const cause = toError(thrown);
-  const damaged = ["SQLITE_NOTADB", "SQLITE_CORRUPT"].includes(sqliteCode(cause) ?? "");
-  const reason = damaged ? "unreadable" : "unavailable";
+  if (isBusy(cause)) return locked(path, cause);
+  const isDamaged = /^SQLITE_(NOTADB|CORRUPT)(_|$)/.test(sqliteCode(cause) ?? "");
+  const reason = isDamaged ? "unreadable" : "unavailable";
   const details = { path, cause: cause.message };
   return new StoreOpenError(reason, `cannot open ${path}: ${cause.message}`, details, { cause });
+}
+
+function locked(path: string, thrown?: unknown): StoreOpenError {
+  const message = `another process holds the database ${path}: end it, or wait until it is done`;
+  return new StoreOpenError("locked", message, { path }, { cause: thrown });
+}
+
+function isBusy(thrown: unknown): boolean {
+  return /^SQLITE_(BUSY|LOCKED)(_|$)/.test(sqliteCode(thrown) ?? "");
 }

@@ -1,6 +1,7 @@
 import { AskState } from "../../../gen/toolmark/v1/ask_pb.js";
 import { SessionState } from "../../../gen/toolmark/v1/session_pb.js";
 import {
+  type AskPlace,
   type BodyRow,
   type CreationRow,
   type DueRecord,
@@ -9,10 +10,18 @@ import {
   type IndexedRecord,
   type PairingRow,
   RecordFamily,
+  type RecordPlace,
   type RequestRow,
   type SessionRow,
   type SnapshotRow,
 } from "../../ledger/store-port.js";
+import { DamagedRowError } from "./sqlite-fault.js";
+
+export interface MetaColumns {
+  readonly generation: bigint;
+  readonly store_id: string;
+  readonly checksum: Uint8Array;
+}
 
 export interface SessionColumns {
   readonly tenant: string;
@@ -28,6 +37,7 @@ export interface SessionColumns {
   readonly session_sequence: bigint;
   readonly active_run_id: string | null;
   readonly update_time_ms: bigint;
+  readonly checksum: Uint8Array;
 }
 
 export interface EventColumns {
@@ -48,15 +58,18 @@ interface LastEventColumns extends Omit<EventColumns, "position"> {
   readonly position: bigint | null;
 }
 
-export interface RecordColumns extends LastEventColumns {
+export interface RecordPlaceColumns {
   readonly record_id: string;
   readonly family: bigint;
   readonly tool_call_id: string | null;
   readonly first_sequence: bigint;
   readonly last_sequence: bigint;
+  readonly last_chain: Uint8Array;
 }
 
-export interface AskColumns extends LastEventColumns {
+export type RecordColumns = RecordPlaceColumns & LastEventColumns;
+
+export interface AskPlaceColumns {
   readonly first_position: bigint;
   readonly last_position: bigint;
   readonly tenant: string;
@@ -69,7 +82,10 @@ export interface AskColumns extends LastEventColumns {
   readonly expire_time_ms: bigint | null;
   readonly owner_subject: string;
   readonly created_by_subject: string;
+  readonly last_chain: Uint8Array;
 }
+
+export type AskColumns = AskPlaceColumns & LastEventColumns;
 
 export interface DueColumns {
   readonly tenant: string;
@@ -77,6 +93,7 @@ export interface DueColumns {
   readonly record_id: string;
   readonly time_ms: bigint;
   readonly position: bigint;
+  readonly set_time_ms: bigint;
 }
 
 export interface BodyDescriptionColumns {
@@ -101,6 +118,7 @@ export interface RequestColumns {
   readonly request_id: string;
   readonly digest: Uint8Array;
   readonly outcome: Uint8Array;
+  readonly checksum: Uint8Array;
 }
 
 export interface CreationColumns {
@@ -109,6 +127,7 @@ export interface CreationColumns {
   readonly request_id: string;
   readonly digest: Uint8Array;
   readonly session_id: string;
+  readonly checksum: Uint8Array;
 }
 
 export interface SnapshotColumns {
@@ -136,6 +155,7 @@ export function toSessionRow(columns: SessionColumns): SessionRow {
       activeRunId: columns.active_run_id ?? undefined,
       updateTimeMs: Number(columns.update_time_ms),
     },
+    checksum: plain(columns.checksum),
   };
 }
 
@@ -163,17 +183,25 @@ function toLastEvent(columns: LastEventColumns): EventRow | undefined {
 }
 
 export function toIndexedRecord(columns: RecordColumns): IndexedRecord {
+  return { ...toRecordPlace(columns), event: toLastEvent(columns) };
+}
+
+export function toRecordPlace(columns: RecordPlaceColumns): RecordPlace {
   return {
     recordId: columns.record_id,
     family: toRecordFamily(Number(columns.family)),
     toolCallId: columns.tool_call_id ?? undefined,
     firstSequence: columns.first_sequence,
     lastSequence: columns.last_sequence,
-    event: toLastEvent(columns),
+    lastChain: plain(columns.last_chain),
   };
 }
 
 export function toIndexedAsk(columns: AskColumns): IndexedAsk {
+  return { ...toAskPlace(columns), event: toLastEvent(columns) };
+}
+
+export function toAskPlace(columns: AskPlaceColumns): AskPlace {
   const { expire_time_ms: expireTimeMs } = columns;
   return {
     tenant: columns.tenant,
@@ -188,7 +216,7 @@ export function toIndexedAsk(columns: AskColumns): IndexedAsk {
     expireTimeMs: expireTimeMs === null ? undefined : Number(expireTimeMs),
     position: columns.first_position,
     lastPosition: columns.last_position,
-    event: toLastEvent(columns),
+    lastChain: plain(columns.last_chain),
   };
 }
 
@@ -198,6 +226,7 @@ export function toDueRecord(columns: DueColumns): DueRecord {
     recordId: columns.record_id,
     timeMs: Number(columns.time_ms),
     position: columns.position,
+    setTimeMs: Number(columns.set_time_ms),
   };
 }
 
@@ -228,6 +257,7 @@ export function toRequestRow(columns: RequestColumns): RequestRow {
     requestId: columns.request_id,
     digest: plain(columns.digest),
     outcome: plain(columns.outcome),
+    checksum: plain(columns.checksum),
   };
 }
 
@@ -238,6 +268,7 @@ export function toCreationRow(columns: CreationColumns): CreationRow {
     requestId: columns.request_id,
     digest: plain(columns.digest),
     sessionId: columns.session_id,
+    checksum: plain(columns.checksum),
   };
 }
 
@@ -257,7 +288,7 @@ function isSessionState(value: number): value is SessionState {
 
 function toSessionState(value: number): SessionState {
   if (isSessionState(value)) return value;
-  throw new RangeError(`damaged row: ${value} is no state of a session`);
+  throw new DamagedRowError(`${value} is no state of a session`);
 }
 
 function isAskState(value: number): value is AskState {
@@ -266,7 +297,7 @@ function isAskState(value: number): value is AskState {
 
 function toAskState(value: number): AskState {
   if (isAskState(value)) return value;
-  throw new RangeError(`damaged row: ${value} is no state of an ask`);
+  throw new DamagedRowError(`${value} is no state of an ask`);
 }
 
 const FAMILIES: readonly number[] = Object.values(RecordFamily);
@@ -277,11 +308,12 @@ function isRecordFamily(value: number): value is RecordFamily {
 
 function toRecordFamily(value: number): RecordFamily {
   if (isRecordFamily(value)) return value;
-  throw new RangeError(`damaged row: ${value} is no family of records`);
+  throw new DamagedRowError(`${value} is no family of records`);
 }
 
 /** The driver gives Buffers, which slice, print and compare in ways of their own. */
 function plain(data: Uint8Array): Uint8Array {
+  if (!(data instanceof Uint8Array)) throw new DamagedRowError("a column holds no bytes");
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 

@@ -1,5 +1,6 @@
 import type {
   AskChangesQuery,
+  AskPlace,
   AskQuery,
   AskScope,
   BodyRow,
@@ -10,6 +11,8 @@ import type {
   IndexedAsk,
   IndexedRecord,
   PairingRow,
+  PlaceQuery,
+  RecordPlace,
   RecordQuery,
   RequestRef,
   RequestRow,
@@ -20,7 +23,7 @@ import type {
 } from "../../ledger/store-port.js";
 import {
   type AskColumns,
-  toBodyDescription,
+  toAskPlace,
   toBodyRow,
   toCreationRow,
   toDueRecord,
@@ -28,6 +31,7 @@ import {
   toIndexedAsk,
   toIndexedRecord,
   toPairingRow,
+  toRecordPlace,
   toRequestRow,
   toSessionRow,
   toSnapshotRow,
@@ -53,6 +57,11 @@ export class SqliteReader {
 
   lastPosition(): bigint {
     return this.#statements.lastPosition.get()?.position ?? 0n;
+  }
+
+  lastEventTimeMs(): number | undefined {
+    const timeMs = this.#statements.lastEventTime.get()?.time_ms;
+    return timeMs === undefined ? undefined : Number(timeMs);
   }
 
   findSession({ tenant, sessionId }: SessionRef): SessionRow | undefined {
@@ -177,6 +186,10 @@ export class SqliteReader {
       .map(toDueRecord);
   }
 
+  listDueSetAfter(timeMs: number, limit: number): DueRecord[] {
+    return this.#statements.listDueSetAfter.all(timeMs, limit).map(toDueRecord);
+  }
+
   nextDeadlineMs(): number | undefined {
     const timeMs = this.#statements.nextDeadline.get()?.time_ms ?? undefined;
     return timeMs === undefined ? undefined : Number(timeMs);
@@ -191,12 +204,6 @@ export class SqliteReader {
     const key = this.#keys.find(session);
     const found = key === undefined ? key : this.#statements.readBody.get(key, bodyRef);
     return found && toBodyRow(found);
-  }
-
-  findBody(session: SessionRef, bodyRef: string): Omit<BodyRow, "data"> | undefined {
-    const key = this.#keys.find(session);
-    const found = key === undefined ? key : this.#statements.findBody.get(key, bodyRef);
-    return found && toBodyDescription(found);
   }
 
   readPairings(session: SessionRef, toolCallIds: readonly string[]): PairingRow[] {
@@ -228,5 +235,44 @@ export class SqliteReader {
   findCreation(tenant: string, subject: string, requestId: string): CreationRow | undefined {
     const found = this.#statements.findCreation.get(tenant, subject, requestId);
     return found && toCreationRow(found);
+  }
+
+  listRecordPlaces(session: SessionRef, query: PlaceQuery): RecordPlace[] {
+    const key = this.#keys.find(session);
+    if (key === undefined) return [];
+    const { family, afterFirstSequence, limit } = query;
+    const { listRecordPlaces } = this.#statements;
+    return listRecordPlaces.all(key, family, afterFirstSequence, limit).map(toRecordPlace);
+  }
+
+  listAskPlaces(session: SessionRef, afterId: string, limit: number): AskPlace[] {
+    return this.#listRows(session, this.#statements.listAskPlaces, afterId, limit).map(toAskPlace);
+  }
+
+  listDeadlines(session: SessionRef, afterId: string, limit: number): DueRecord[] {
+    return this.#listRows(session, this.#statements.listDeadlines, afterId, limit).map(toDueRecord);
+  }
+
+  listBodyRefs(session: SessionRef, afterRef: string, limit: number): string[] {
+    const found = this.#listRows(session, this.#statements.listBodyRefs, afterRef, limit);
+    return found.map(({ body_ref: bodyRef }) => bodyRef);
+  }
+
+  listPairings(session: SessionRef, afterId: string, limit: number): PairingRow[] {
+    return this.#listRows(session, this.#statements.listPairings, afterId, limit).map(toPairingRow);
+  }
+
+  listRequests(session: SessionRef, afterId: string, limit: number): RequestRow[] {
+    return this.#listRows(session, this.#statements.listRequests, afterId, limit).map(toRequestRow);
+  }
+
+  #listRows<Columns>(
+    session: SessionRef,
+    statement: SqliteStatement<Columns>,
+    after: string,
+    limit: number,
+  ): Columns[] {
+    const key = this.#keys.find(session);
+    return key === undefined ? [] : statement.all(key, after, limit);
   }
 }

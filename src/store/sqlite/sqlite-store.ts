@@ -2,14 +2,23 @@ import type { Store } from "../../ledger/store-port.js";
 import { migrateDown, readMigrations } from "./migrate.js";
 import {
   openDatabase,
+  openError,
   openMigratedDatabase,
   type OpenedDatabase,
   type OpenOptions,
 } from "./open.js";
+import { metaChecksum, toMeta, type StoreMeta } from "./meta.js";
+import { removeMark } from "./position-mark.js";
 import { SessionKeys } from "./session-keys.js";
+import { reading } from "./sqlite-fault.js";
 import { SqliteReader } from "./sqlite-reader.js";
 import { SqliteWriter } from "./sqlite-writer.js";
-import { prepareReads, prepareWrites } from "./statements.js";
+import {
+  prepareReads,
+  prepareWrites,
+  type ReadStatements,
+  type WriteStatements,
+} from "./statements.js";
 
 /** A store in one SQLite file. */
 export interface SqliteStore extends Store {
@@ -34,7 +43,7 @@ export async function openSqliteStore(options: SqliteStoreOptions): Promise<Sqli
     return createStore(opened, options);
   } catch (error) {
     opened.close();
-    throw error;
+    throw openError(opened.path, error);
   }
 }
 
@@ -45,6 +54,8 @@ export async function downgradeSqliteStore(
   const opened = openDatabase(options);
   try {
     migrateDown(opened.database, readMigrations(), options.version, options.allowDataLoss);
+    // Then nothing is left of the store.
+    if (options.version === 0) removeMark(opened.path);
   } finally {
     opened.close();
   }
@@ -54,39 +65,108 @@ function createStore(opened: OpenedDatabase, options: SqliteStoreOptions): Sqlit
   const { database } = opened;
   const reads = prepareReads(database);
   const writes = prepareWrites(database);
-  let meta = reads.readMeta.get();
-  if (meta === undefined) {
-    meta = { generation: options.generation ?? 0n, store_id: options.storeId };
-    writes.insertMeta.run(meta.generation, meta.store_id);
-  }
+  const { generation, storeId } = metaOf(reads, writes, options);
+  const position = reads.lastPosition.get()?.position ?? 0n;
+  opened.mark.begin({ generation, storeId, position });
   const keys = new SessionKeys(reads.findSessionKey);
   const reader = new SqliteReader(database, keys, reads);
-  const writer = new SqliteWriter(database, keys, writes, reads);
+  const writer = new SqliteWriter(opened, keys, writes, reads);
   return {
-    generation: meta.generation,
-    storeId: meta.store_id,
-    lastPosition: async () => reader.lastPosition(),
+    generation,
+    storeId,
+    ...eventReads(reader),
+    ...recordReads(reader),
+    ...rowReads(reader),
     commit: async (group) => writer.commit(group),
-    findSession: async (session) => reader.findSession(session),
-    listSessions: async (query) => reader.listSessions(query),
-    readSnapshots: async (session) => reader.readSnapshots(session),
-    readEvents: async (session, afterSequence, limit, maxBytes) =>
-      reader.readEvents(session, afterSequence, { limit, maxBytes }),
-    readEvent: async (session, sequence) => reader.readEvent(session, sequence),
-    findRecord: async (session, recordId) => reader.findRecord(session, recordId),
-    listRecords: async (session, query) => reader.listRecords(session, query),
-    listAsks: async (query) => reader.listAsks(query),
-    listAskChanges: async (query) => reader.listAskChanges(query),
-    listDue: async (query) => reader.listDue(query),
-    nextDeadlineMs: async () => reader.nextDeadlineMs(),
-    readBody: async (session, bodyRef) => reader.readBody(session, bodyRef),
-    findBody: async (session, bodyRef) => reader.findBody(session, bodyRef),
-    readPairings: async (session, toolCallIds) => reader.readPairings(session, toolCallIds),
-    findRequests: async (requests) => reader.findRequests(requests),
-    findCreation: async (tenant, subject, requestId) =>
-      reader.findCreation(tenant, subject, requestId),
     close: async () => {
-      opened.close();
+      writer.close();
     },
+  };
+}
+
+/** What the file says of itself; a new one is told. */
+function metaOf(
+  reads: ReadStatements,
+  writes: WriteStatements,
+  { storeId, generation = 0n }: SqliteStoreOptions,
+): StoreMeta {
+  const stored = reads.readMeta.get();
+  if (stored !== undefined) return toMeta(stored);
+  const meta = { storeId, generation };
+  writes.insertMeta.run(generation, storeId, metaChecksum(meta));
+  return meta;
+}
+
+type EventReads = Pick<
+  Store,
+  | "lastPosition"
+  | "lastEventTimeMs"
+  | "findSession"
+  | "listSessions"
+  | "readSnapshots"
+  | "readEvents"
+  | "readEvent"
+>;
+
+function eventReads(reader: SqliteReader): EventReads {
+  return {
+    lastPosition: async () => reading(() => reader.lastPosition()),
+    lastEventTimeMs: async () => reading(() => reader.lastEventTimeMs()),
+    findSession: async (session) => reading(() => reader.findSession(session)),
+    listSessions: async (query) => reading(() => reader.listSessions(query)),
+    readSnapshots: async (session) => reading(() => reader.readSnapshots(session)),
+    readEvents: async (session, afterSequence, limit, maxBytes) =>
+      reading(() => reader.readEvents(session, afterSequence, { limit, maxBytes })),
+    readEvent: async (session, sequence) => reading(() => reader.readEvent(session, sequence)),
+  };
+}
+
+type RecordReads = Pick<
+  Store,
+  | "findRecord"
+  | "listRecords"
+  | "listAsks"
+  | "listAskChanges"
+  | "listDue"
+  | "listDueSetAfter"
+  | "nextDeadlineMs"
+>;
+
+function recordReads(reader: SqliteReader): RecordReads {
+  return {
+    findRecord: async (session, recordId) => reading(() => reader.findRecord(session, recordId)),
+    listRecords: async (session, query) => reading(() => reader.listRecords(session, query)),
+    listAsks: async (query) => reading(() => reader.listAsks(query)),
+    listAskChanges: async (query) => reading(() => reader.listAskChanges(query)),
+    listDue: async (query) => reading(() => reader.listDue(query)),
+    listDueSetAfter: async (timeMs, limit) => reading(() => reader.listDueSetAfter(timeMs, limit)),
+    nextDeadlineMs: async () => reading(() => reader.nextDeadlineMs()),
+  };
+}
+
+type RowReads = Omit<
+  Store,
+  keyof EventReads | keyof RecordReads | "storeId" | "generation" | "commit" | "close"
+>;
+
+function rowReads(reader: SqliteReader): RowReads {
+  return {
+    readBody: async (session, bodyRef) => reading(() => reader.readBody(session, bodyRef)),
+    readPairings: async (session, ids) => reading(() => reader.readPairings(session, ids)),
+    findRequests: async (requests) => reading(() => reader.findRequests(requests)),
+    findCreation: async (tenant, subject, requestId) =>
+      reading(() => reader.findCreation(tenant, subject, requestId)),
+    listRecordPlaces: async (session, query) =>
+      reading(() => reader.listRecordPlaces(session, query)),
+    listAskPlaces: async (session, afterId, limit) =>
+      reading(() => reader.listAskPlaces(session, afterId, limit)),
+    listDeadlines: async (session, afterId, limit) =>
+      reading(() => reader.listDeadlines(session, afterId, limit)),
+    listBodyRefs: async (session, afterRef, limit) =>
+      reading(() => reader.listBodyRefs(session, afterRef, limit)),
+    listPairings: async (session, afterId, limit) =>
+      reading(() => reader.listPairings(session, afterId, limit)),
+    listRequests: async (session, afterId, limit) =>
+      reading(() => reader.listRequests(session, afterId, limit)),
   };
 }

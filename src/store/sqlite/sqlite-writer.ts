@@ -3,45 +3,82 @@ import type {
   CommandWrite,
   CommitResult,
   NewEvent,
-  RecordKey,
   SessionRow,
   SnapshotRow,
 } from "../../ledger/store-port.js";
 import { InvariantError } from "../../domain/invariant.js";
+import { IndexWriter, WriteRefusedError } from "./index-writer.js";
+import { commitFailure, isFinal, type CommitFault, type FailedCommit } from "./commit-failure.js";
+import { IdleCheckpoint } from "./idle-checkpoint.js";
+import type { OpenedDatabase } from "./open.js";
 import type { SessionKeys } from "./session-keys.js";
-import { sqliteCode, toError, type SqliteDatabase } from "./sqlite-database.js";
+import { toError } from "./sqlite-database.js";
 import type { ReadStatements, WriteStatements } from "./statements.js";
+import { hasRoom } from "./write-room.js";
 
 const COMMITTED: CommitResult = { outcome: "committed" };
 
-/** A write that no constraint catches and that the port refuses all the same. */
-class WriteRefusedError extends Error {
-  override readonly name = "WriteRefusedError";
-}
-
-/** Commits groups of commands, each group in one transaction. Synchronous: no transaction is open between calls. */
+/**
+ * Commits groups of commands, each group in one transaction. Synchronous: no transaction is open between calls. Once a
+ * commit was "lost" or "damaged", every further one is answered so, and the file is not touched.
+ */
 export class SqliteWriter {
-  readonly #database: SqliteDatabase;
+  readonly #opened: OpenedDatabase;
   readonly #keys: SessionKeys;
   readonly #statements: WriteStatements;
+  readonly #index: IndexWriter;
   readonly #findBody: ReadStatements["findBody"];
+  readonly #idle: IdleCheckpoint;
   /** Sessions of the group and the index of their last write. */
   readonly #heads = new Map<number, number>();
+  #ended: FailedCommit | undefined;
 
   constructor(
-    database: SqliteDatabase,
+    opened: OpenedDatabase,
     keys: SessionKeys,
     writes: WriteStatements,
     reads: ReadStatements,
   ) {
-    this.#database = database;
+    this.#opened = opened;
     this.#keys = keys;
     this.#statements = writes;
+    this.#index = new IndexWriter(writes);
     this.#findBody = reads.findBody;
+    this.#idle = new IdleCheckpoint({
+      database: opened.database,
+      logPath: `${opened.path}-wal`,
+      busyTimeoutMs: opened.busyTimeoutMs,
+      onFault: (error) => {
+        this.#endIfFinal(this.#failure(error, undefined));
+      },
+    });
   }
 
   commit(writes: readonly CommandWrite[]): CommitResult {
     if (writes.length === 0) return COMMITTED;
+    if (this.#ended !== undefined) return this.#ended;
+    const result = this.#tryCommit(writes);
+    if (result.outcome !== "committed") return this.#endIfFinal(result);
+    const gone = this.#opened.guard.gone();
+    if (gone !== undefined) {
+      return this.#endIfFinal({ outcome: "failed", reason: "lost", cause: gone });
+    }
+    const position = lastPosition(writes);
+    if (position !== undefined) this.#opened.mark.advance(position);
+    this.#idle.committed();
+    return COMMITTED;
+  }
+
+  /**
+   * Releases the file. After a lost commit it stays open until the process ends: closing it would write on, and so keep
+   * the next start from beginning with what is on disk. Throws StoreFilesGoneError.
+   */
+  close(): void {
+    this.#idle.stop();
+    if (this.#ended?.reason !== "lost") this.#opened.close();
+  }
+
+  #tryCommit(writes: readonly CommandWrite[]): CommitResult {
     let index: number | undefined;
     try {
       this.#statements.begin.run();
@@ -55,10 +92,22 @@ export class SqliteWriter {
       this.#statements.commit.run();
       return COMMITTED;
     } catch (error) {
-      return failure(this.#rollBack(toError(error)), index);
+      return this.#failure(this.#rollBack(toError(error)), index);
     } finally {
       this.#heads.clear();
     }
+  }
+
+  #failure(cause: Error, index: number | undefined): CommitFault {
+    return commitFailure(cause, index, () => hasRoom(this.#opened.path));
+  }
+
+  #endIfFinal(result: CommitFault): CommitFault {
+    if (result.outcome === "failed" && isFinal(result)) {
+      this.#ended = result;
+      this.#idle.stop();
+    }
+    return result;
   }
 
   #write(writes: readonly CommandWrite[], index: number): void {
@@ -76,11 +125,11 @@ export class SqliteWriter {
     }
     const { request, creation, snapshot } = write;
     if (request !== undefined) {
-      insertRequest.run(key, request.requestId, request.digest, request.outcome);
+      insertRequest.run(key, request.requestId, request.digest, request.outcome, request.checksum);
     }
     if (creation !== undefined) {
-      const { tenant, subject, requestId, digest, sessionId } = creation;
-      insertCreation.run(tenant, subject, requestId, digest, sessionId);
+      const { tenant, subject, requestId, digest, sessionId, checksum } = creation;
+      insertCreation.run(tenant, subject, requestId, digest, sessionId, checksum);
     }
     if (snapshot !== undefined) this.#putSnapshot(key, snapshot);
   }
@@ -103,6 +152,7 @@ export class SqliteWriter {
       head.sessionSequence,
       head.activeRunId ?? null,
       head.updateTimeMs,
+      write.session.checksum,
     );
     const key = Number(lastInsertRowid);
     this.#keys.remember(write.tenant, write.sessionId, key);
@@ -120,16 +170,18 @@ export class SqliteWriter {
       head.sessionSequence,
       head.activeRunId ?? null,
       head.updateTimeMs,
+      session.checksum,
       key,
       session.ownerSubject,
       session.createdBySubject,
       session.createPosition,
+      head.sequence,
     );
     if (changes === 0) throw sessionChanged();
   }
 
   #insertEvent(key: number, event: NewEvent, write: CommandWrite): void {
-    const { row, record, ask, deadline } = event;
+    const { row } = event;
     this.#statements.insertEvent.run(
       row.position,
       key,
@@ -143,49 +195,7 @@ export class SqliteWriter {
       row.salt ?? null,
       row.payload ?? null,
     );
-    if (record !== undefined) this.#putRecord(key, record, row.sequence);
-    if (ask !== undefined) this.#putAsk(key, event, write);
-    if (deadline !== undefined) this.#putDeadline(key, event);
-  }
-
-  #putRecord(key: number, record: RecordKey, sequence: bigint): void {
-    const { changes } = this.#statements.putRecord.run(
-      key,
-      record.family,
-      sequence,
-      sequence,
-      record.recordId,
-      record.toolCallId ?? null,
-    );
-    if (changes === 0) throw new WriteRefusedError("a record changes its family or its call");
-  }
-
-  #putAsk(key: number, { row, record, ask }: NewEvent, write: CommandWrite): void {
-    if (record?.toolCallId === undefined || ask === undefined) {
-      throw new WriteRefusedError("an ask is no record of a call");
-    }
-    const { changes } = this.#statements.putAsk.run(
-      row.position,
-      key,
-      record.recordId,
-      record.toolCallId,
-      ask.toolName,
-      ask.state,
-      ask.createTimeMs,
-      ask.expireTimeMs ?? null,
-      row.position,
-      write.tenant,
-      write.session.ownerSubject,
-      write.session.createdBySubject,
-    );
-    if (changes === 0) throw new WriteRefusedError("an ask changes its tool or its times");
-  }
-
-  #putDeadline(key: number, { row, record, deadline }: NewEvent): void {
-    if (record === undefined) throw new WriteRefusedError("a deadline is of no record");
-    const { putDeadline, dropDeadline } = this.#statements;
-    if (deadline?.timeMs === undefined) dropDeadline.run(key, record.recordId);
-    else putDeadline.run(key, record.recordId, deadline.timeMs, row.position);
+    this.#index.put(key, event, write.session);
   }
 
   #insertBody(key: number, body: BodyRow): void {
@@ -213,10 +223,11 @@ export class SqliteWriter {
   #rollBack(cause: Error): Error {
     this.#keys.forgetAll();
     try {
-      if (this.#database.inTransaction) this.#statements.rollback.run();
+      if (this.#opened.database.inTransaction) this.#statements.rollback.run();
       return cause;
     } catch (error) {
-      this.#database.close();
+      this.#idle.stop();
+      this.#opened.close();
       const causes = new AggregateError(
         [cause, error],
         "a transaction can neither end nor be undone",
@@ -227,7 +238,9 @@ export class SqliteWriter {
 }
 
 function sessionChanged(): WriteRefusedError {
-  return new WriteRefusedError("a session changes its owner, creator or place of creation");
+  return new WriteRefusedError(
+    "a session changes its owner, creator or place of creation, or its head goes back",
+  );
 }
 
 function requireSameSession(before: SessionRow | undefined, after: SessionRow): void {
@@ -240,21 +253,7 @@ function requireSameSession(before: SessionRow | undefined, after: SessionRow): 
   }
 }
 
-/** `index` is that of the write being written, absent while the transaction as a whole began or ended. */
-function failure(cause: Error, index: number | undefined): CommitResult {
-  const code = sqliteCode(cause);
-  if (index !== undefined && isRefusal(code)) {
-    return { outcome: "command_failed", index, cause };
-  }
-  return { outcome: "failed", reason: failureReason(code), cause };
-}
-
-/** Without a code it is this file's own refusal, or a value that cannot be bound. */
-function isRefusal(code: string | undefined): boolean {
-  return code === undefined || /^SQLITE_(CONSTRAINT|MISMATCH|TOOBIG|RANGE)(_|$)/.test(code);
-}
-
-function failureReason(code: string | undefined): "full" | "busy" | "other" {
-  if (code === "SQLITE_FULL") return "full";
-  return code !== undefined && /^SQLITE_(BUSY|LOCKED)/.test(code) ? "busy" : "other";
+/** Of the last event of a group; undefined if it has none. */
+function lastPosition(writes: readonly CommandWrite[]): bigint | undefined {
+  return writes.findLast(({ events }) => events.length > 0)?.events.at(-1)?.row.position;
 }

@@ -12,6 +12,8 @@ export type StoreOpenReason =
   | "foreign_file"
   /** The file was written by a newer version of this program. */
   | "newer_schema"
+  /** Events that were stored are not in the file: it is an older copy, or part of it is gone. */
+  | "events_missing"
   /** A migration is missing, was refused or failed; the file is as before it. */
   | "migration_failed"
   /** A setting that durability or immutability depends on did not take hold. */

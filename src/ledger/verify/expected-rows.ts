@@ -1,0 +1,153 @@
+import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
+import type { EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
+import { bodyRef } from "../../domain/identity.js";
+import { indexOf } from "../event-codec.js";
+import type { AskEntry, Deadline, EventRow, RecordKey } from "../store-port.js";
+
+/** What the events say of one record's place in the index. */
+export interface ExpectedRecord extends RecordKey {
+  readonly firstSequence: bigint;
+  readonly firstPosition: bigint;
+  lastSequence: bigint;
+  lastPosition: bigint;
+  /** As text, which takes a fraction of the memory of bytes. */
+  lastChain: string;
+  /** The inbox entry, exactly if the record is an ask. */
+  ask: AskEntry | undefined;
+  isListed: boolean;
+  isAskListed: boolean;
+}
+
+export interface ExpectedDeadline {
+  readonly timeMs: number;
+  readonly position: bigint;
+  readonly setTimeMs: number;
+  readonly sequence: bigint;
+  isListed: boolean;
+}
+
+export interface ExpectedBody {
+  readonly sizeBytes: bigint;
+  readonly isJsonObject: boolean;
+  readonly firstSequence: bigint;
+  isListed: boolean;
+}
+
+export interface ExpectedPairing {
+  readonly firstSequence: bigint;
+  readonly commitment: Uint8Array;
+  isListed: boolean;
+}
+
+/** The rows beside the log that its events ask for, in small entries. */
+export class ExpectedRows {
+  readonly records = new Map<string, ExpectedRecord>();
+  readonly deadlines = new Map<string, ExpectedDeadline>();
+  readonly bodies = new Map<string, ExpectedBody>();
+  readonly pairings = new Map<string, ExpectedPairing>();
+  readonly #sessionId: string;
+
+  constructor(sessionId: string) {
+    this.#sessionId = sessionId;
+  }
+
+  /** Takes in an event. What is wrong with it, if it contradicts those before it. */
+  add(row: EventRow, record: EventRecord["record"]): string | undefined {
+    const { record: key, ask, deadline } = indexOf(record);
+    if (key !== undefined && deadline !== undefined) this.#setDeadline(row, key, deadline);
+    return (
+      (key === undefined ? undefined : this.#addRecord(row, key, ask)) ??
+      this.#addPairing(row, record) ??
+      this.#addBodies(row, record)
+    );
+  }
+
+  #addRecord(row: EventRow, key: RecordKey, ask: AskEntry | undefined): string | undefined {
+    const { sequence, position } = row;
+    const lastChain = chainText(row.chain);
+    const known = this.records.get(key.recordId);
+    if (known === undefined) {
+      this.records.set(key.recordId, {
+        recordId: key.recordId,
+        family: key.family,
+        toolCallId: key.toolCallId,
+        firstSequence: sequence,
+        firstPosition: position,
+        lastSequence: sequence,
+        lastPosition: position,
+        lastChain,
+        ask,
+        isListed: false,
+        isAskListed: false,
+      });
+      return undefined;
+    }
+    if (known.family !== key.family || known.toolCallId !== key.toolCallId) {
+      return "changes the kind or the call of its record";
+    }
+    known.lastSequence = sequence;
+    known.lastPosition = position;
+    known.lastChain = lastChain;
+    known.ask = ask;
+    return undefined;
+  }
+
+  #addPairing(row: EventRow, record: EventRecord["record"]): string | undefined {
+    const { privateCommitment: commitment, sequence: firstSequence } = row;
+    if (commitment === undefined) return undefined;
+    if (record.case !== "toolCall") return "has a private commitment without a call";
+    const { toolCallId } = record.value;
+    if (this.pairings.has(toolCallId)) return "pairs a call for the second time";
+    this.pairings.set(toolCallId, { firstSequence, commitment, isListed: false });
+    return undefined;
+  }
+
+  #addBodies(row: EventRow, record: EventRecord["record"]): string | undefined {
+    switch (record.case) {
+      case "message":
+        return this.#addBody(row, record.value.content);
+      case "ask":
+        return this.#addBody(row, record.value.presented);
+      case "toolCall": {
+        const { proposed, effective, result, lateResult } = record.value;
+        return (
+          this.#addBody(row, proposed) ??
+          this.#addBody(row, effective) ??
+          this.#addBody(row, result?.content) ??
+          this.#addBody(row, lateResult?.content)
+        );
+      }
+      default:
+        return undefined;
+    }
+  }
+
+  #addBody({ sequence }: EventRow, body: Body | undefined): string | undefined {
+    // A result that was held is known by digest and size only.
+    if (body === undefined || body.bodyRef === "") return undefined;
+    const { bodyRef: ref, sizeBytes, isJsonObject } = body;
+    const known = this.bodies.get(ref);
+    if (known === undefined) {
+      if (ref !== bodyRef(this.#sessionId, body.sha256)) return "names a body by another's digest";
+      const entry = { sizeBytes, isJsonObject, firstSequence: sequence, isListed: false };
+      this.bodies.set(ref, entry);
+      return undefined;
+    }
+    const isSame = known.sizeBytes === sizeBytes && known.isJsonObject === isJsonObject;
+    return isSame ? undefined : "says of a body what an event before it does not";
+  }
+
+  #setDeadline(
+    { position, sequence, timeMs: setTimeMs }: EventRow,
+    { recordId }: RecordKey,
+    { timeMs }: Deadline,
+  ) {
+    if (timeMs === undefined) this.deadlines.delete(recordId);
+    else this.deadlines.set(recordId, { timeMs, position, setTimeMs, sequence, isListed: false });
+  }
+}
+
+/** A chain value as text. */
+export function chainText(chain: Uint8Array): string {
+  return Buffer.from(chain.buffer, chain.byteOffset, chain.byteLength).toString("latin1");
+}

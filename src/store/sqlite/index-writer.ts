@@ -1,0 +1,71 @@
+import type { EventRow, NewEvent, RecordKey, SessionRow } from "../../ledger/store-port.js";
+import type { WriteStatements } from "./statements.js";
+
+/** A write that no constraint catches and that the port refuses all the same. */
+export class WriteRefusedError extends Error {
+  override readonly name = "WriteRefusedError";
+}
+
+type SessionOwner = Pick<SessionRow, "tenant" | "ownerSubject" | "createdBySubject">;
+
+/** Keeps the rows by which records, asks and deadlines are found in step with the log. */
+export class IndexWriter {
+  readonly #statements: Pick<
+    WriteStatements,
+    "putRecord" | "putAsk" | "putDeadline" | "dropDeadline"
+  >;
+
+  constructor(statements: WriteStatements) {
+    this.#statements = statements;
+  }
+
+  /** `key` stands for the session. Events come in order. Throws WriteRefusedError. */
+  put(key: number, event: NewEvent, session: SessionOwner): void {
+    const { row, record, ask, deadline } = event;
+    if (record !== undefined) this.#putRecord(key, record, row);
+    if (ask !== undefined) this.#putAsk(key, event, session);
+    if (deadline !== undefined) this.#putDeadline(key, event);
+  }
+
+  #putRecord(key: number, record: RecordKey, { sequence, chain }: EventRow): void {
+    const { changes } = this.#statements.putRecord.run(
+      key,
+      record.family,
+      sequence,
+      sequence,
+      record.recordId,
+      record.toolCallId ?? null,
+      chain,
+    );
+    if (changes === 0) throw new WriteRefusedError("a record changes its family or its call");
+  }
+
+  #putAsk(key: number, { row, record, ask }: NewEvent, session: SessionOwner): void {
+    if (record?.toolCallId === undefined || ask === undefined) {
+      throw new WriteRefusedError("an ask is no record of a call");
+    }
+    const { changes } = this.#statements.putAsk.run(
+      row.position,
+      key,
+      record.recordId,
+      record.toolCallId,
+      ask.toolName,
+      ask.state,
+      ask.createTimeMs,
+      ask.expireTimeMs ?? null,
+      row.position,
+      session.tenant,
+      session.ownerSubject,
+      session.createdBySubject,
+      row.chain,
+    );
+    if (changes === 0) throw new WriteRefusedError("an ask changes its tool or its times");
+  }
+
+  #putDeadline(key: number, { row, record, deadline }: NewEvent): void {
+    if (record === undefined) throw new WriteRefusedError("a deadline is of no record");
+    const { putDeadline, dropDeadline } = this.#statements;
+    if (deadline?.timeMs === undefined) dropDeadline.run(key, record.recordId);
+    else putDeadline.run(key, record.recordId, deadline.timeMs, row.position, row.timeMs);
+  }
+}
