@@ -42,10 +42,11 @@ async function stop(): Promise<void> {
   service = undefined;
 }
 
-function reading<Value>(sql: string): Value | undefined {
+/** The first column of the first row. */
+function reading(sql: string): unknown {
   const database = new BetterSqlite(folder.path, { readonly: true });
   try {
-    return database.prepare<[], Value>(sql).pluck().get();
+    return database.prepare(sql).pluck().get();
   } finally {
     database.close();
   }
@@ -162,8 +163,8 @@ describe("B73 progress of a call costs what it carries, and the result is stored
   /** Bytes of the pages in use, those of the write-ahead log included. */
   async function pages(): Promise<number> {
     return (
-      (reading<number>("SELECT page_count FROM pragma_page_count") ?? 0) *
-      (reading<number>("SELECT page_size FROM pragma_page_size") ?? 0)
+      Number(reading("SELECT page_count FROM pragma_page_count")) *
+      Number(reading("SELECT page_size FROM pragma_page_size"))
     );
   }
 
@@ -203,7 +204,7 @@ describe("B74 readers do not pin the write-ahead log", () => {
     const followers = Array.from({ length: followersCount }, () => ({ after: 0n }));
     let largest = 0;
     for (let written = 0; written < writtenBytes; written += BODY_BYTES) {
-      const reading = followers.map(async (follower) => {
+      const read = followers.map(async (follower) => {
         const events = await allEvents(clients, run.sessionId, follower.after);
         follower.after = events.at(-1)?.sequence ?? follower.after;
       });
@@ -211,7 +212,7 @@ describe("B74 readers do not pin the write-ahead log", () => {
       new DataView(data.buffer).setUint32(0, written);
       const command = { role: 1, content: { data } };
       await clients.evidence.recordMessage({ ...of(run), command });
-      await Promise.all(reading);
+      await Promise.all(read);
       largest = Math.max(largest, (await stat(`${folder.path}-wal`)).size);
     }
     return largest;

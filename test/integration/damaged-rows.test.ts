@@ -1,6 +1,7 @@
 import { copyFile } from "node:fs/promises";
 import BetterSqlite from "better-sqlite3";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import { askAbout } from "../support/asking.js";
 import {
   acceptCall,
@@ -192,7 +193,10 @@ describe("a changed row of a request", () => {
       .pluck()
       .get();
     database.close();
-    const creating = clients.sessions.createSession({ requestId: given(requestId, "id"), kind: 1 });
+    const creating = clients.sessions.createSession({
+      requestId: given(requestId, "id"),
+      kind: SessionKind.MAIN,
+    });
     expect((await refused(creating)).reason).toBe("DATA_DAMAGED");
   });
 });
@@ -212,10 +216,8 @@ describe("changed bytes of a body", () => {
       "reference",
     );
     database.close();
-    const reading = (async () => {
-      for await (const chunk of clients.history.readBody({ sessionId, bodyRef })) return chunk;
-      return undefined;
-    })();
+    const stream = clients.history.readBody({ sessionId, bodyRef });
+    const reading = stream[Symbol.asyncIterator]().next();
     expect((await refused(reading)).reason).toBe("DATA_DAMAGED");
     const command = { role: 1, content: { bodyRef, sha256: bytes("") } };
     const recording = clients.evidence.recordMessage({ ...of(run), command });

@@ -1,5 +1,10 @@
 import type { Http2SessionManager } from "@connectrpc/connect-node";
-import { startServerProcess, type ServerProcess } from "./server-process.js";
+import {
+  launchServer,
+  StartFailedError,
+  type LaunchOptions,
+  type ServerProcess,
+} from "./server-process.js";
 import { clientsOf, transportOf, type Clients, type Wire } from "./service.js";
 
 /** One life of a server that is ended and started again. */
@@ -26,6 +31,8 @@ export class ServerLife {
 export class RestartingServer {
   readonly readyMs: number[] = [];
   readonly exitCodes: (number | null)[] = [];
+  /** Time from the signal to the end, of each life. */
+  readonly exitMs: number[] = [];
   #life: Promise<ServerLife>;
   #lives = 0;
   #isOver = false;
@@ -33,6 +40,7 @@ export class RestartingServer {
   constructor(
     readonly folder: string,
     readonly store: string,
+    readonly options: LaunchOptions = {},
   ) {
     this.#life = this.#start();
   }
@@ -43,10 +51,11 @@ export class RestartingServer {
     return this.#life;
   }
 
-  restart(signal: "SIGKILL" | "SIGTERM"): Promise<ServerLife> {
+  /** Ends this life by signals, one right after the other, and begins the next. */
+  restart(...signals: readonly NodeJS.Signals[]): Promise<ServerLife> {
     const ended = this.#life;
     this.#life = ended.then(async (life) => {
-      await this.#end(life, signal);
+      await this.#end(life, signals);
       return this.#start();
     });
     return this.#life;
@@ -56,18 +65,32 @@ export class RestartingServer {
   async stop(signal: "SIGKILL" | "SIGTERM"): Promise<void> {
     if (this.#isOver) return;
     this.#isOver = true;
-    await this.#end(await this.#life, signal);
+    const life = await lifeOrNone(this.#life);
+    if (life !== undefined) await this.#end(life, [signal]);
   }
 
   async #start(): Promise<ServerLife> {
-    const server = await startServerProcess(this.folder, this.store);
+    const server = await launchServer(this.folder, this.store, this.options);
     this.readyMs.push(server.readyMs);
     this.#lives += 1;
     return new ServerLife(this.#lives, server);
   }
 
-  async #end(life: ServerLife, signal: "SIGKILL" | "SIGTERM"): Promise<void> {
-    this.exitCodes.push(await life.server.stop(signal));
+  async #end(life: ServerLife, signals: readonly NodeJS.Signals[]): Promise<void> {
+    const beganMs = performance.now();
+    for (const signal of signals) life.server.send(signal);
+    this.exitCodes.push(await life.server.exited);
+    this.exitMs.push(performance.now() - beganMs);
     life.disconnect();
+  }
+}
+
+/** None if it could not begin: then there is nothing to end. */
+async function lifeOrNone(life: Promise<ServerLife>): Promise<ServerLife | undefined> {
+  try {
+    return await life;
+  } catch (error) {
+    if (error instanceof StartFailedError) return undefined;
+    throw error;
   }
 }

@@ -3,10 +3,14 @@ import { ConnectError } from "@connectrpc/connect";
 import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.js";
 import {
   AcceptTurnResponseSchema,
+  OpenAskResponseSchema,
   RecordResultResponseSchema,
+  SettleAskResponseSchema,
 } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { PublishHookResponseSchema } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import { ReceiptPath, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import type { Checkpoint } from "../../gen/toolmark/v1/session_pb.js";
 import type { RestartingServer, ServerLife } from "./restarting-server.js";
 import type { Clients, Wire } from "./service.js";
@@ -31,9 +35,13 @@ export interface WrittenSoFar {
   readonly toolCallIds: Map<string, string>;
   /** Each hook record, under the request that made it. */
   readonly hookIds: Map<string, string>;
+  /** The receipt of each ask that was settled. */
+  readonly receiptIds: Map<string, string>;
   /** The result of each call. */
   readonly results: Map<string, string>;
   readonly checkpoints: Checkpoint[];
+  /** What a server must never answer: other replies than before, refusals of what is sound. */
+  readonly faults: string[];
   acknowledged: number;
   retried: number;
   /** Requests that were sent again after an acknowledgement, in a later life of the server. */
@@ -41,9 +49,10 @@ export interface WrittenSoFar {
 }
 
 export function nothingWritten(): WrittenSoFar {
-  const maps = { toolCallIds: new Map<string, string>(), hookIds: new Map<string, string>() };
+  const map = () => new Map<string, string>();
+  const maps = { toolCallIds: map(), hookIds: map(), receiptIds: map(), results: map() };
   const counts = { acknowledged: 0, retried: 0, repeated: 0 };
-  return { ...maps, results: new Map<string, string>(), checkpoints: [], ...counts };
+  return { ...maps, checkpoints: [], faults: [], ...counts };
 }
 
 const utf8 = new TextEncoder();
@@ -68,17 +77,27 @@ export class RetryingWriter {
     readonly server: RestartingServer,
     readonly run: WrittenRun,
     readonly written: WrittenSoFar,
+    /** Whether each call is asked about. */
+    readonly asks = false,
   ) {}
 
-  /** Makes calls with a hook and a result each until there are enough. */
+  /** Makes calls with a hook and a result each until there are enough, or a request is refused. */
   async writeUntil(isEnough: () => boolean): Promise<void> {
-    while (!isEnough()) {
-      this.#count += 1;
-      const toolCallId = await this.#makeCall();
-      await this.#publishHook(toolCallId);
-      await this.#recordResult(toolCallId);
-      await this.#takeCheckpoint();
+    try {
+      while (!isEnough()) await this.#writeCall();
+    } catch (error) {
+      if (!(error instanceof ConnectError)) throw error;
+      this.written.faults.push(`${this.name}-${this.#count}: ${error.message}`);
     }
+  }
+
+  async #writeCall(): Promise<void> {
+    this.#count += 1;
+    const toolCallId = await this.#makeCall();
+    await this.#publishHook(toolCallId);
+    if (this.asks) await this.#settleAsk(await this.#openAsk(toolCallId));
+    await this.#recordResult(toolCallId);
+    await this.#takeCheckpoint();
   }
 
   async #makeCall(): Promise<string> {
@@ -108,6 +127,27 @@ export class RetryingWriter {
       clients.evidence.publishHook({ ...this.run, requestId, command }),
     );
     this.written.hookIds.set(requestId, hook?.hookId ?? "");
+  }
+
+  async #openAsk(toolCallId: string): Promise<string> {
+    const requestId = `${this.name}-${this.#count}-ask`;
+    const { ACTION: kind } = AskKind;
+    const { PERMISSION: provenance } = AskProvenance;
+    const command = { toolCallId, kind, provenance };
+    const { ask } = await this.#acknowledge(requestId, OpenAskResponseSchema, (clients) =>
+      clients.calls.openAsk({ ...this.run, requestId, command }),
+    );
+    return ask?.askId ?? "";
+  }
+
+  async #settleAsk(askId: string): Promise<void> {
+    const requestId = `${this.name}-${this.#count}-settle`;
+    const verdict = Verdict.ALLOW_ONCE;
+    const command = { askId, path: ReceiptPath.RULE, rule: "everybody may", verdict };
+    const { receipt } = await this.#acknowledge(requestId, SettleAskResponseSchema, (clients) =>
+      clients.calls.settleAsk({ ...this.run, requestId, command }),
+    );
+    this.written.receiptIds.set(askId, receipt?.receiptId ?? "");
   }
 
   async #recordResult(toolCallId: string): Promise<void> {
@@ -160,7 +200,9 @@ export class RetryingWriter {
       const last = this.#last;
       if (last !== undefined) {
         const reply = await last.send(clients);
-        if (reply !== last.reply) throw new Error(`${last.requestId}: ${last.reply} now ${reply}`);
+        if (reply !== last.reply) {
+          this.written.faults.push(`${last.requestId}: ${last.reply} now ${reply}`);
+        }
         this.written.repeated += 1;
       }
       this.#connected = { life, clients };

@@ -16,14 +16,39 @@ export function serverArguments(store: string, ...flags: readonly string[]): str
   return [MAIN, ...ports, "--store", store, ...flags];
 }
 
+/** How a server is started, beside its folder and store. */
+export interface LaunchOptions {
+  readonly flags?: readonly string[];
+  /** Path of a module that runs before the program: puts a fault in. */
+  readonly preload?: string;
+  /** Variables beside those of this process. */
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
 /** The built server in a process of its own. */
 export interface ServerProcess {
   readonly grpcAddress: string;
   readonly httpAddress: string;
   /** Time from the spawn to the ready file. */
   readonly readyMs: number;
+  /** The exit code, once it ended; null if a signal ended the process. */
+  readonly exited: Promise<number | null>;
+  /** Sends a signal. */
+  send(signal: NodeJS.Signals): void;
   /** Sends a signal and waits for the end. The exit code; null if a signal ended the process. */
   stop(signal: "SIGKILL" | "SIGTERM"): Promise<number | null>;
+}
+
+/** Thrown by a start that ends before the server listens. The message is what the process wrote. */
+export class StartFailedError extends Error {
+  override readonly name = "StartFailedError";
+
+  constructor(
+    readonly exitCode: number | null,
+    output: string,
+  ) {
+    super(output);
+  }
 }
 
 interface Addresses {
@@ -37,17 +62,29 @@ export async function startServerProcess(
   store: string,
   ...flags: readonly string[]
 ): Promise<ServerProcess> {
+  return launchServer(folder, store, { flags });
+}
+
+/** As `startServerProcess`. Throws `StartFailedError`. */
+export async function launchServer(
+  folder: string,
+  store: string,
+  { flags = [], preload, environment = {} }: LaunchOptions = {},
+): Promise<ServerProcess> {
   const readyFile = join(folder, "ready.json");
   // A killed server leaves its file behind.
   await rm(readyFile, { force: true });
-  const args = serverArguments(store, "--ready-file", readyFile, ...flags);
+  const before = preload === undefined ? [] : ["--import", preload];
+  const args = [...before, ...serverArguments(store, "--ready-file", readyFile, ...flags)];
   const startedMs = performance.now();
-  const child = spawn(process.execPath, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
+  const env = { ...process.env, ...environment };
+  const options = { cwd: folder, env };
+  const child = spawn(process.execPath, args, { ...options, stdio: ["ignore", "pipe", "pipe"] });
   const exited = once(child, "exit").then(([code]) => code as number | null);
   const output = Promise.all([text(child.stdout), text(child.stderr)]);
   while (!existsSync(readyFile)) {
     if (child.exitCode !== null || child.signalCode !== null) {
-      throw new Error((await output).join("\n"));
+      throw new StartFailedError(child.exitCode, (await output).join("\n"));
     }
     await delay(LOOK_AGAIN_MS);
   }
@@ -55,6 +92,8 @@ export async function startServerProcess(
   return {
     ...addresses,
     readyMs: performance.now() - startedMs,
+    exited,
+    send: (signal) => void child.kill(signal),
     stop: async (signal) => {
       child.kill(signal);
       return exited;
