@@ -14,6 +14,7 @@ import { maySee, type Caller, type SessionOwnership } from "../domain/principal.
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { AnswerTokens } from "./answer-token.js";
 import { BodyReader } from "./body-reader.js";
+import { isIntactSession } from "./checksums.js";
 import { openAsk } from "./event-codec.js";
 import { PageBuilder, type Page } from "./page.js";
 import { pageTokenOf, placeOf } from "./page-token.js";
@@ -168,7 +169,16 @@ export class AskReader {
     const shown = isRefusal(ask) ? ask : await this.#shown(viewer, row, ask);
     if (!isRefusal(shown) || scope.sessionId !== undefined) return shown;
     // One damaged ask must not hide the others.
-    return create(ShownAskSchema, { ask: bareAsk(row), ownerSubject: row.ownerSubject });
+    return this.#bare(row);
+  }
+
+  /** What is certain of an ask whose record is damaged: which one it is, if the rest of the store says so as well. */
+  async #bare(row: IndexedAsk): Promise<ShownAsk> {
+    const session = await this.#store.findSession(row);
+    const place = await this.#store.findRecord(row, row.askId);
+    const isKnown = session !== undefined && isIntactSession(session);
+    if (!isKnown || place?.toolCallId !== row.toolCallId) return create(ShownAskSchema);
+    return create(ShownAskSchema, { ask: bareAsk(row), ownerSubject: session.ownerSubject });
   }
 
   async #ask(session: SessionRef, askId: string): Promise<Ask | Refusal> {
@@ -239,8 +249,8 @@ function timeName(time: Timestamp | undefined): string {
 }
 
 /** What is known of an ask without its record. */
-function bareAsk({ askId, sessionId, toolCallId, state }: IndexedAsk): Ask {
-  return create(AskSchema, { askId, origin: { sessionId }, toolCallId, state });
+function bareAsk({ askId, sessionId, toolCallId }: IndexedAsk): Ask {
+  return create(AskSchema, { askId, origin: { sessionId }, toolCallId });
 }
 
 function refuseDamagedRecord(id: string): Refusal {

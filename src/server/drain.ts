@@ -15,6 +15,9 @@ export interface Drainable {
  */
 const PATIENCE = 0.7;
 
+/** By how much the health is ahead of the refusals. */
+const HEAD_START_MS = 20;
+
 /** Longest time to send what is decided to callers that still read. */
 const LAST_WORDS_MS = 500;
 
@@ -26,6 +29,8 @@ export function drainOnce(server: Drainable): () => Promise<void> {
 
 async function drain({ callsInFlight, grpc, http, timeoutMs }: Drainable): Promise<void> {
   grpc.stopServing();
+  // Those who watch the health are told before the first call is refused.
+  await headStart();
   callsInFlight.startDraining();
   await within(timeoutMs * PATIENCE, callsInFlight.untilAnswered());
   const restMs = timeoutMs * (1 - PATIENCE);
@@ -33,6 +38,13 @@ async function drain({ callsInFlight, grpc, http, timeoutMs }: Drainable): Promi
   await within(restMs / 2, callsInFlight.untilStreamsEnded());
   const graceMs = Math.min(LAST_WORDS_MS, restMs / 2);
   await Promise.all([grpc.close(graceMs), http.close(graceMs)]);
+}
+
+/** Time for what was said to be sent. */
+function headStart(): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, HEAD_START_MS);
+  });
 }
 
 /** Waits for `done`, but not longer than `timeoutMs`. */

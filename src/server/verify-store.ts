@@ -88,6 +88,10 @@ class Findings {
     await this.#attempt("database", async () => {
       const fault = reader.findUnsoundPage();
       if (fault !== undefined) this.#findings.push({ table: "database", key: "pages", fault });
+      const missing = reader.findMissingEvents();
+      if (missing !== undefined) {
+        this.#findings.push({ table: "database", key: "events", fault: missing });
+      }
     });
     await this.#attempt("sessions", async () => {
       for await (const verdict of verifyAll(reader, this.#tasks(reader))) this.#take(verdict);
@@ -112,6 +116,7 @@ class Findings {
       eventsPerSecond: Math.round((events * 1000) / Math.max(durationMs, 1)),
     };
   }
+
   /** What cannot be read because it is damaged is a finding too. */
   async #attempt(table: string, work: () => Promise<void>): Promise<void> {
     try {

@@ -1,4 +1,4 @@
-import { copyFileSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import BetterSqlite from "better-sqlite3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { commit } from "../../src/domain/chain.js";
@@ -6,8 +6,13 @@ import type { EventRow, Store } from "../../src/ledger/store-port.js";
 import { verifyStore } from "../../src/server/verify-store.js";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite-store.js";
 import { StoreOpenError } from "../../src/store/sqlite/store-open-error.js";
+import { kindOfAnswer, type AnswerKind } from "../support/damaged-answers.js";
 import { everyRead } from "../support/every-read.js";
-import { OfflineService, type OfflineCall } from "../support/offline-service.js";
+import {
+  OfflineService,
+  type OfflineAnswer,
+  type OfflineCall,
+} from "../support/offline-service.js";
 import { startHistoryService, writeHistory } from "../support/rich-history.js";
 import { scaled } from "../support/scale.js";
 import { seededRandom, seededTitle } from "../support/seed.js";
@@ -25,7 +30,8 @@ let damaged: string;
 let reads: OfflineCall[];
 /** Requests that changed something, each to be repeated by its id. */
 let repeats: OfflineCall[];
-let originals: string[];
+/** What the sound store answers to both. */
+let originals: OfflineAnswer[];
 
 beforeAll(async () => {
   folder = await makeStoreFolder();
@@ -40,14 +46,13 @@ beforeAll(async () => {
   });
   await service.stop();
   emptyLog(folder.path);
-  copyFileSync(folder.path, damaged);
+  damage(() => undefined);
   reads = await withStore(damaged, (store) => everyRead(store, sessions));
   const answers = await answersOf(damaged);
   // What was refused when it was made is refused again, and proves nothing.
-  repeats = repeats.filter((_, at) => answers[reads.length + at] !== undefined);
-  const all = await answersOf(damaged);
-  originals = all.map((answer) => answer ?? "refused");
-  expect(originals).not.toContain("refused");
+  repeats = repeats.filter((_, at) => answers[reads.length + at]?.kind === "answered");
+  originals = await answersOf(damaged);
+  expect(originals.filter(({ kind }) => kind !== "answered")).toEqual([]);
 }, 60_000);
 
 afterAll(() => folder.remove());
@@ -71,26 +76,27 @@ async function withStore<Answer>(
   }
 }
 
-/** The answer to each read and each repeated request; absent where there is none but a refusal or a fault. */
+/** The answer to each read and each repeated request. */
 async function answersOf(
   path: string,
   wrap: (store: Store) => Store = (store) => store,
-): Promise<(string | undefined)[]> {
+): Promise<OfflineAnswer[]> {
   const calls = [...reads, ...repeats];
   try {
     return await withStore(path, async (store) => {
       const service = new OfflineService(wrap(store), SECRET);
-      const answers: (string | undefined)[] = [];
-      for (const call of calls) {
-        const answer = await service.call(call);
-        answers.push(answer.kind === "answered" ? answer.messages : undefined);
-      }
+      const answers: OfflineAnswer[] = [];
+      for (const call of calls) answers.push(await service.call(call));
       return answers;
     });
-  } catch (error) {
-    if (error instanceof StoreOpenError || hasSqliteCode(error)) return calls.map(() => undefined);
-    throw error;
+  } catch (fault) {
+    if (!(fault instanceof StoreOpenError) && !hasSqliteCode(fault)) throw fault;
+    return calls.map(() => ({ kind: "failed", fault: toError(fault) }));
   }
+}
+
+function toError(thrown: unknown): Error {
+  return thrown instanceof Error ? thrown : new Error(String(thrown));
 }
 
 function hasSqliteCode(error: unknown): boolean {
@@ -99,10 +105,8 @@ function hasSqliteCode(error: unknown): boolean {
 
 /** What a damaged file says. */
 interface Outcome {
-  /** Calls that were answered, and not as they should be. */
-  readonly altered: readonly string[];
-  /** Whether every call was answered as it should be. */
-  readonly isUnaltered: boolean;
+  /** What each call was answered, beside what it should have been. */
+  readonly answers: readonly { readonly method: string; readonly kind: AnswerKind }[];
   readonly isReported: boolean;
   /** Whether SQLite's own check finds nothing. */
   readonly passesSqlite: boolean;
@@ -111,13 +115,15 @@ interface Outcome {
 async function outcomeOf(path: string): Promise<Outcome> {
   const isReported = await isReportedByVerify(path);
   const passesSqlite = isPassedBySqlite(path);
-  const answers = await answersOf(path);
-  const calls = [...reads, ...repeats];
-  const altered = calls.flatMap(({ method }, at) =>
-    answers[at] === undefined || answers[at] === originals[at] ? [] : [method.name],
-  );
-  const isUnaltered = answers.every((answer, at) => answer === originals[at]);
-  return { altered, isUnaltered, isReported, passesSqlite };
+  return { answers: kindsOf(await answersOf(path)), isReported, passesSqlite };
+}
+
+function kindsOf(answers: readonly OfflineAnswer[]): Outcome["answers"] {
+  return [...reads, ...repeats].map((call, at) => {
+    const [original, answer] = [originals[at], answers[at]];
+    if (original === undefined || answer === undefined) throw new Error("an answer is missing");
+    return { method: call.method.name, kind: kindOfAnswer(call, original, answer) };
+  });
 }
 
 async function isReportedByVerify(path: string): Promise<boolean> {
@@ -141,36 +147,48 @@ function isPassedBySqlite(path: string): boolean {
   }
 }
 
-/** Damages a fresh copy of the file. */
+/** Damages a fresh copy of the file, with nothing beside it. */
 function damage(change: (bytes: Buffer) => void): void {
   const bytes = readFileSync(folder.path);
   change(bytes);
+  for (const suffix of ["-wal", "-shm", ".position"]) {
+    rmSync(`${damaged}${suffix}`, { force: true });
+  }
   writeFileSync(damaged, bytes);
-  for (const suffix of ["-wal", "-shm"]) writeFileSync(`${damaged}${suffix}`, "");
 }
 
 interface Tally {
   count: number;
+  /** Damage by which something was said that is not so. */
   readonly served: string[];
+  /** Damage that changed or hid an answer, and that verify does not report. */
   readonly passed: string[];
+  /** Damage by which a list lacked items, or part of one. */
+  reduced: number;
+  /** Damage by which a request was not known any more and carried out again. */
+  repeated: number;
   unaltered: number;
   /** Damage that verify reports and SQLite's own check passes. */
   missedBySqlite: number;
 }
 
 function newTally(): Tally {
-  return { count: 0, served: [], passed: [], unaltered: 0, missedBySqlite: 0 };
+  const counts = { count: 0, reduced: 0, repeated: 0, unaltered: 0, missedBySqlite: 0 };
+  return { ...counts, served: [], passed: [] };
 }
 
 async function tallyUp(tally: Tally, what: string): Promise<void> {
-  const outcome = await outcomeOf(damaged);
+  const { answers, isReported, passesSqlite } = await outcomeOf(damaged);
+  const has = (wanted: AnswerKind) => answers.some(({ kind }) => kind === wanted);
+  const altered = answers.filter(({ kind }) => kind === "altered").map(({ method }) => method);
+  const isUnaltered = answers.every(({ kind }) => kind === "same");
   tally.count += 1;
-  if (outcome.altered.length > 0) {
-    tally.served.push(`${what}: ${[...new Set(outcome.altered)].join(", ")}`);
-  }
-  if (!outcome.isReported && !outcome.isUnaltered) tally.passed.push(what);
-  if (outcome.isUnaltered) tally.unaltered += 1;
-  if (outcome.isReported && outcome.passesSqlite) tally.missedBySqlite += 1;
+  if (altered.length > 0) tally.served.push(`${what}: ${[...new Set(altered)].join(", ")}`);
+  if (!isReported && !isUnaltered) tally.passed.push(what);
+  if (has("reduced")) tally.reduced += 1;
+  if (has("repeated")) tally.repeated += 1;
+  if (isUnaltered) tally.unaltered += 1;
+  if (isReported && passesSqlite) tally.missedBySqlite += 1;
 }
 
 describe("a damaged file is never served nor passed", () => {
@@ -235,11 +253,11 @@ function report(
   tally: Tally,
   planted: readonly { readonly name: string; readonly caught: number }[],
 ): void {
-  const { count, served, passed, unaltered, missedBySqlite } = tally;
+  const { count, served, passed, ...counts } = tally;
   recordResult({
     ...{ promise: 6, part, counted, count, wanted, planted },
     violations: served.length + passed.length,
-    figures: { served: served.length, passed: passed.length, unaltered, missedBySqlite },
+    figures: { served: served.length, passed: passed.length, ...counts },
   });
 }
 
@@ -250,12 +268,11 @@ async function servedUnchecked(): Promise<number> {
       bytes.write("Never", at);
     }
   });
-  const unchecked = await answersOf(damaged, withoutCommitments);
-  const checked = await answersOf(damaged);
-  const isAltered = (answer: string | undefined, at: number) =>
-    answer !== undefined && answer !== originals[at];
-  expect(checked.filter(isAltered)).toEqual([]);
-  return unchecked.filter(isAltered).length;
+  const alteredOf = (answers: readonly OfflineAnswer[]) =>
+    kindsOf(answers).filter(({ kind }) => kind === "altered");
+  const unchecked = alteredOf(await answersOf(damaged, withoutCommitments));
+  expect(alteredOf(await answersOf(damaged))).toEqual([]);
+  return unchecked.length;
 }
 
 /** A store whose rows always match their commitments, whatever became of them. */

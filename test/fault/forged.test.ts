@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import type * as EventCodec from "../../src/ledger/event-codec.js";
 import type { SessionRef } from "../../src/ledger/store-port.js";
 import { verifyStore, type KeptCheckpoint } from "../../src/server/verify-store.js";
-import { editText, FORGERIES, type Forger } from "../support/forged-log.js";
+import { editText, FORGERIES, withoutTriggers, type Forger } from "../support/forged-log.js";
 import { startHistoryService, writeHistory } from "../support/rich-history.js";
 import { scaled } from "../support/scale.js";
 import { seededRandom, seededTitle } from "../support/seed.js";
@@ -55,15 +55,10 @@ function forge(forgery: Forger, session: SessionRef, random: () => number): void
   for (const suffix of ["-wal", "-shm"]) writeFileSync(`${forged}${suffix}`, "");
   const database = new BetterSqlite(forged);
   try {
-    const triggers = database
-      .prepare<[], { name: string; sql: string }>(
-        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'",
-      )
-      .all();
     database.pragma("foreign_keys = OFF");
-    for (const { name } of triggers) database.exec(`DROP TRIGGER ${name}`);
-    forgery(database, session, random);
-    for (const { sql } of triggers) database.exec(sql);
+    withoutTriggers(database, () => {
+      forgery(database, session, random);
+    });
     database.pragma("wal_checkpoint(TRUNCATE)");
   } finally {
     database.close();

@@ -3,10 +3,11 @@ import { readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { Code } from "@connectrpc/connect";
 import { refused, type Refused } from "../support/refused.js";
+import { startTestService } from "../support/service.js";
 import { makeStoreFolder } from "../support/store-folder.js";
 import { AcknowledgingWriter, type Acknowledgement } from "./acknowledging-writer.js";
 import { servedProblems } from "./power-cut-cuts.js";
-import { startFaulty, startListening, type Ended, type FaultyServer } from "./strace-server.js";
+import { startFaulty, type Ended, type FaultyServer } from "./strace-server.js";
 
 /** A system call that fails once. */
 export interface InjectedFault {
@@ -51,12 +52,14 @@ const SYNCS = "fsync,fdatasync";
 
 /** Has a store written to and ended in good order. */
 export async function useStore(folder: string): Promise<UsedStore> {
-  const path = join(folder, DATABASE);
-  const server = await startListening({ folder, path });
-  const writer = new AcknowledgingWriter(server.clients(), optionsOf("before", 600));
-  await writer.begin();
-  await writer.round();
-  await server.end("SIGTERM");
+  const service = await startTestService({ store: `sqlite:${join(folder, DATABASE)}` });
+  const writer = new AcknowledgingWriter(service.clients(), optionsOf("before", 600));
+  try {
+    await writer.begin();
+    await writer.round();
+  } finally {
+    await service.stop();
+  }
   return { folder, told: writer.acknowledged };
 }
 

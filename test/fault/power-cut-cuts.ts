@@ -1,6 +1,6 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { startTestService } from "../support/service.js";
+import { startTestService, type Clients } from "../support/service.js";
 import { AcknowledgingWriter, type Acknowledgement } from "./acknowledging-writer.js";
 import { PowerCutDisk, SURVIVALS } from "./power-cut-disk.js";
 import type { RecordedRun } from "./power-cut-run.js";
@@ -100,26 +100,37 @@ async function problemsOf(
   }
 }
 
-/** Sends everything again that was acknowledged, then something new. */
+/** What is wrong with a store when it is served, one line each. */
 export async function servedProblems(
   path: string,
   told: readonly Acknowledgement[],
 ): Promise<string[]> {
-  const service = await startTestService({ store: `sqlite:${path}` });
-  const problems: string[] = [];
   try {
-    const clients = service.clients();
-    for (const { requestId, reply, send } of told) {
-      const again = await send(clients).catch((error: unknown) => String(error));
-      if (typeof again === "string") problems.push(`${requestId} again: ${again}`);
-      else if (!again.equals(reply)) problems.push(`${requestId} again: another reply`);
+    const service = await startTestService({ store: `sqlite:${path}` });
+    try {
+      return await repeatedProblems(service.clients(), told);
+    } finally {
+      await service.stop();
     }
-    const options = { name: "afterwards", bodyBytes: 100, asksForSequence: false };
-    const writer = new AcknowledgingWriter(clients, options);
-    await writer.begin();
-    await writer.round();
-  } finally {
-    await service.stop();
+  } catch (error) {
+    return [`it cannot be served: ${String(error)}`];
   }
+}
+
+/** Sends everything again that was acknowledged, then something new. */
+async function repeatedProblems(
+  clients: Clients,
+  told: readonly Acknowledgement[],
+): Promise<string[]> {
+  const problems: string[] = [];
+  for (const { requestId, reply, send } of told) {
+    const again = await send(clients).catch((error: unknown) => String(error));
+    if (typeof again === "string") problems.push(`${requestId} again: ${again}`);
+    else if (!again.equals(reply)) problems.push(`${requestId} again: another reply`);
+  }
+  const options = { name: "afterwards", bodyBytes: 100, asksForSequence: false };
+  const writer = new AcknowledgingWriter(clients, options);
+  await writer.begin();
+  await writer.round();
   return problems;
 }

@@ -1,6 +1,7 @@
 import { cpSync } from "node:fs";
 import { mkdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { removeMark } from "../../src/store/sqlite/position-mark.js";
 import { makeStoreFolder } from "../support/store-folder.js";
 import { AcknowledgingWriter, type Acknowledgement } from "./acknowledging-writer.js";
 import { readStored, type StoredSessions } from "./power-cut-store.js";
@@ -87,6 +88,8 @@ async function recordRun(work: RecordedWork): Promise<RecordedRun> {
   const sessionIds = [...new Set(told.map(({ sessionId }) => sessionId))];
   const copy = join(folder, "whole");
   cpSync(root, copy, { recursive: true });
+  // What the database itself holds, whatever a planted fault made of the mark.
+  removeMark(join(copy, database));
   const whole = await readStored(join(copy, database), sessionIds);
   await rm(copy, { recursive: true });
   return { root, database, operations, told, timed: timesOf(operations, told), whole };

@@ -27,8 +27,10 @@ export function shortfalls(parts) {
   ]);
 }
 
-/** A report as a Markdown table. */
-export function renderTable({ date, seed, node, scale, parts }) {
+/** A report as a Markdown table; without one a line that says so. */
+export function renderTable(report) {
+  if (report === undefined) return "No full run has been recorded yet.";
+  const { date, seed, node, scale, parts } = report;
   const rows = parts.map((result) => [
     String(result.promise),
     result.part,

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -6,19 +7,22 @@ import { ROOT } from "../support/source-tree.js";
 import type { FaultReport, FaultResult } from "./results.js";
 
 /** The promises that this suite is there for. */
-const PROMISES = [1, 2, 3, 4, 5, 26, 27, 28];
+const PROMISES = [1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 18, 26, 27, 28];
 
 /** The module that plain Node runs too, so it has no types of its own. */
 interface ResultsTable {
   readonly shortfalls: (parts: readonly FaultResult[]) => string[];
-  readonly withTable: (page: string, report: FaultReport) => string;
+  readonly withTable: (page: string, report: FaultReport | undefined) => string;
 }
 
 const TABLE = pathToFileURL(join(ROOT, "test/fault/results-table.mjs")).href;
 const { shortfalls, withTable } = (await import(TABLE)) as ResultsTable;
 
-async function readReport(): Promise<FaultReport> {
-  return JSON.parse(await readFile(join(ROOT, "test/fault/RESULTS.json"), "utf8")) as FaultReport;
+/** Absent until a full run was recorded. */
+async function readReport(): Promise<FaultReport | undefined> {
+  const path = join(ROOT, "test/fault/RESULTS.json");
+  if (!existsSync(path)) return undefined;
+  return JSON.parse(await readFile(path, "utf8")) as FaultReport;
 }
 
 describe("the last full run of the fault suite", () => {
@@ -28,7 +32,10 @@ describe("the last full run of the fault suite", () => {
   });
 
   test("counted all that is promised, saw no violation and caught each planted fault", async () => {
-    const { scale, parts } = await readReport();
+    const report = await readReport();
+    // Without one the page says so, as the test above has compared.
+    if (report === undefined) return;
+    const { scale, parts } = report;
     expect(scale).toBe("long");
     expect(shortfalls(parts)).toEqual([]);
     const promises = new Set(parts.map(({ promise }) => promise));

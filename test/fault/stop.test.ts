@@ -1,13 +1,20 @@
 import { join } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Http2SessionManager } from "@connectrpc/connect-node";
 import { describe, expect, test } from "vitest";
+import { openRun } from "../support/conversation.js";
 import { scaled } from "../support/scale.js";
 import { seededTitle } from "../support/seed.js";
+import { clientsOf, startTestService, transportOf } from "../support/service.js";
 import { ROOT } from "../support/source-tree.js";
 import { recordResult } from "./results.js";
 import { stopRounds, type StopRounds } from "./stop-rounds.js";
 
 const ROUNDS = 50;
 const ROUND_TIMEOUT_MS = 20_000;
+/** Turns of the event loop between a client's end and the server's. */
+const TURNS = 8;
+const LEAVING_MAX_MS = 5000;
 const timeout = ROUND_TIMEOUT_MS * (scaled(ROUNDS) + 2);
 const PRELOAD = join(ROOT, "test/mutants/preload-exits-at-once.mjs");
 
@@ -32,6 +39,23 @@ describe("a server that is asked to end under load", () => {
     const { problems, exitMs } = await stopRounds({ rounds: 1, signals, exitCode: 130 });
     expect(problems).toEqual([]);
     expect(exitMs).toHaveLength(1);
+  });
+
+  test("does not wait for clients that leave at that very moment", { timeout }, async () => {
+    const slow: string[] = [];
+    for (let turns = 0; turns < TURNS; turns += 1) {
+      const service = await startTestService();
+      const connections: Http2SessionManager[] = [];
+      const { grpcAddress, httpAddress } = service;
+      await openRun(clientsOf(transportOf("grpc", grpcAddress, httpAddress, connections)));
+      for (const connection of connections) connection.abort();
+      for (let turn = 0; turn < turns; turn += 1) await nextTurn();
+      const beganMs = performance.now();
+      await service.drain();
+      const tookMs = Math.round(performance.now() - beganMs);
+      if (tookMs > LEAVING_MAX_MS) slow.push(`${tookMs} ms, ${turns} turns after they left`);
+    }
+    expect(slow).toEqual([]);
   });
 
   function recordStops(

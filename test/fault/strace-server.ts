@@ -50,6 +50,10 @@ export async function startFaulty(start: FaultyStart): Promise<FaultyServer | En
   await rm(readyFile, { force: true });
   const [program = "", ...args] = commandOf(start, readyFile);
   const child = spawn(program, args, { cwd: start.folder, stdio: ["ignore", "pipe", "pipe"] });
+  // A test that times out must not leave its server behind.
+  const killAtExit = (): void => void child.kill("SIGKILL");
+  process.once("exit", killAtExit);
+  child.once("exit", () => process.off("exit", killAtExit));
   const output = Promise.all([text(child.stdout), text(child.stderr)]);
   // The tracer holds the output open until it has written its file.
   const ended = Promise.all([once(child, "exit"), output]).then(([[code], lines]): Ended => {

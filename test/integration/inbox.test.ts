@@ -565,7 +565,7 @@ describe("an ask whose row is damaged", () => {
       const listed = await listedAsks(damagedService.clients(wire), {});
       expect(idsOf(listed)).toEqual([...asks, ...others].map(({ askId }) => askId));
       const { askId, toolCallId } = given(asks[1], "ask");
-      const bare = { askId, toolCallId, origin: run, state: AskState.OPEN };
+      const bare = { askId, toolCallId, origin: run };
       const origin = { sessionId: run.sessionId };
       expect(toJson(AskSchema, given(listed[1], "ask").ask)).toEqual(
         toJson(AskSchema, create(AskSchema, { ...bare, origin })),

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CheckpointSchema, type Checkpoint } from "../../gen/toolmark/v1/session_pb.js";
 import type { SessionRef } from "../../src/ledger/store-port.js";
 import { EXIT_CODE } from "../../src/server/exit-code.js";
-import { FORGERIES } from "../support/forged-log.js";
+import { FORGERIES, withoutTriggers } from "../support/forged-log.js";
 import { given, readSession } from "../support/conversation.js";
 import { ANNA, startHistoryService, writeHistory } from "../support/rich-history.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
@@ -38,10 +38,7 @@ function changed(name: string, change: (database: BetterSqlite.Database) => void
   const path = copyAt(name);
   writeFileSync(path, readFileSync(copyAt("backup")));
   const database = new BetterSqlite(path);
-  for (const trigger of ["events_never_change", "events_never_go", "events_only_append"]) {
-    database.exec(`DROP TRIGGER ${trigger}`);
-  }
-  change(database);
+  withoutTriggers(database, change);
   database.close();
   return path;
 }
@@ -88,9 +85,26 @@ describe("toolmark verify", () => {
     expect(lines.length).toBe(sessions.length + 1);
     for (const { tenant, sessionId } of sessions) {
       const where = `session ${sessionId} of ${tenant}`;
-      expect(lines).toContain(`${where}: events 5: it does not follow the chain`);
+      expect(lines).toContain(`${where}: events 5: does not follow the chain`);
     }
     expect(lines.at(-1)).toMatch(/^Damaged: 3 sessions/);
+  });
+
+  test("finds a file whose guards are gone, or that lacks what was acknowledged", async () => {
+    const unguarded = changed("unguarded", () => undefined);
+    const database = new BetterSqlite(unguarded);
+    database.exec("DROP TRIGGER events_never_go");
+    database.close();
+    const guards = await verify(unguarded);
+    expect(guards.code).toBe(EXIT_CODE.damaged);
+    expect(guards.stdout).toContain("database pages: trigger events_never_go is missing");
+    const cut = changed("cut", (file) => {
+      file.exec("DELETE FROM events WHERE position = (SELECT max(position) FROM events)");
+    });
+    writeFileSync(`${cut}.position`, readFileSync(`${folder.path}.position`));
+    const { code, stdout } = await verify(cut);
+    expect(code).toBe(EXIT_CODE.damaged);
+    expect(stdout).toContain("database events: committed events are missing");
   });
 
   test("looks at one session, or one tenant, if asked to", async () => {

@@ -361,7 +361,7 @@ describe("a damaged ask", () => {
     expect(second?.ask).toMatchObject({
       origin: { sessionId: run.sessionId },
       toolCallId: asks[1]?.toolCallId,
-      state: AskState.OPEN,
+      state: AskState.UNSPECIFIED,
       prompt: "",
     });
     expect(second?.ask?.presented).toBeUndefined();

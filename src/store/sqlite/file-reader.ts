@@ -3,13 +3,16 @@ import type { CreationRow, SessionRef, SessionRows } from "../../ledger/store-po
 import { asOpenError, readMeta } from "./copy.js";
 import { identifyFile, readMigrations, refuseNewer } from "./migrate.js";
 import { openBetterSqlite, openToRead, takeLock } from "./open.js";
+import { PositionMark } from "./position-mark.js";
 import { toCreationRow, type CreationColumns } from "./rows.js";
+import { findSchemaFault } from "./schema-check.js";
 import { SessionKeys } from "./session-keys.js";
 import { toError, type SqliteDatabase } from "./sqlite-database.js";
 import { reading } from "./sqlite-fault.js";
 import { SqliteReader } from "./sqlite-reader.js";
 import { prepareReads } from "./statements.js";
 import { StoreOpenError } from "./store-open-error.js";
+import { storePlaceOf } from "./store-place.js";
 
 /** Sessions lie among each other in the file: their pages are needed again. */
 const CACHE_KIB = 256 * 1024;
@@ -29,8 +32,10 @@ export type CreationPlace = Pick<CreationRow, "tenant" | "subject" | "requestId"
 /** Every row of a file, read without changing it. Reads throw StoreFault. */
 export interface FileReader extends SessionRows {
   readonly generation: bigint;
-  /** What SQLite says is wrong with the file's pages, indices and references, if anything is. */
+  /** What SQLite says is wrong with the file's pages, indices and references, or what is with its schema, if anything is. */
   findUnsoundPage(): string | undefined;
+  /** Says so if the file has not come as far as the mark beside it tells. */
+  findMissingEvents(): string | undefined;
   /** In the order of making. */
   listAllSessions(afterKey: number, limit: number): ListedSession[];
   /** In the order of tenant, subject and request. */
@@ -83,7 +88,13 @@ function readerOf(path: string, lock: SqliteDatabase | undefined): FileReader {
     // One transaction: otherwise each read would take and release the locks by itself.
     database.exec("BEGIN");
     const { generation } = readMeta(database);
-    return { generation, ...sessionRowsOf(database), ...fileRowsOf(database), ...closing() };
+    return {
+      generation,
+      findMissingEvents: () => findMissingEvents(database, path),
+      ...sessionRowsOf(database),
+      ...fileRowsOf(database),
+      ...closing(),
+    };
   } catch (error) {
     database.close();
     throw error;
@@ -135,6 +146,18 @@ function sessionRowsOf(database: SqliteDatabase): SessionRows {
   };
 }
 
+/** The log may end earlier than it once did: a cut file, or an older one in its place. */
+function findMissingEvents(database: SqliteDatabase, path: string): string | undefined {
+  try {
+    const place = reading(() => storePlaceOf(database));
+    PositionMark.open(path, place, () => undefined).close();
+    return undefined;
+  } catch (error) {
+    if (error instanceof StoreOpenError && error.reason === "events_missing") return error.message;
+    throw error;
+  }
+}
+
 type FileRows = Pick<FileReader, "findUnsoundPage" | "listAllSessions" | "listCreations">;
 
 function fileRowsOf(database: SqliteDatabase): FileRows {
@@ -148,7 +171,8 @@ function fileRowsOf(database: SqliteDatabase): FileRows {
         const found = database.pragma("integrity_check(1)");
         if (found !== "ok") return String(found);
         const table = database.pragma("foreign_key_check");
-        return typeof table === "string" ? `a row of ${table} is of no session` : undefined;
+        if (typeof table === "string") return `a row of ${table} is of no session`;
+        return findSchemaFault(database);
       }),
     listAllSessions: (after, limit) =>
       reading(() =>

@@ -1,4 +1,12 @@
-import { existsSync, mkdirSync, openSync, closeSync, realpathSync, statSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  realpathSync,
+  statSync,
+} from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import BetterSqlite from "better-sqlite3";
 import type { RowRules } from "../../ledger/store-port.js";
@@ -181,11 +189,27 @@ export function resolvePath(path: string): string {
   const absolute = resolve(path);
   try {
     if (existsSync(absolute)) return realpathSync(absolute);
-    mkdirSync(dirname(absolute), { recursive: true, mode: PRIVATE_FOLDER_MODE });
+    makeFolder(dirname(absolute));
     return join(realpathSync(dirname(absolute)), basename(absolute));
   } catch (error) {
     throw unavailable(path, error);
   }
+}
+
+/** Each new folder is made to survive power loss: else all that is in it would not. */
+function makeFolder(folder: string): void {
+  const first = mkdirSync(folder, { recursive: true, mode: PRIVATE_FOLDER_MODE });
+  if (first === undefined) return;
+  let parent = folder;
+  do {
+    parent = dirname(parent);
+    const file = openSync(parent, "r");
+    try {
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+  } while (parent !== dirname(first) && parent !== dirname(parent));
 }
 
 /**
