@@ -15,9 +15,6 @@ export interface Drainable {
  */
 const PATIENCE = 0.7;
 
-/** By how much the health is ahead of the refusals. */
-const HEAD_START_MS = 20;
-
 /** Longest time to send what is decided to callers that still read. */
 const LAST_WORDS_MS = 500;
 
@@ -40,10 +37,10 @@ async function drain({ callsInFlight, grpc, http, timeoutMs }: Drainable): Promi
   await Promise.all([grpc.close(graceMs), http.close(graceMs)]);
 }
 
-/** Time for what was said to be sent. */
+/** A turn of the event loop: what was said is sent in it. */
 function headStart(): Promise<void> {
   return new Promise((resolve) => {
-    setTimeout(resolve, HEAD_START_MS);
+    setImmediate(resolve);
   });
 }
 
