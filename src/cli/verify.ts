@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
 import { EXIT_CODE, type ExitCode } from "../server/exit-code.js";
 import { findingText, type MissedCheckpoint } from "../server/verify-finding.js";
-import { verifyStore, type KeptCheckpoint, type VerifyReport } from "../server/verify-store.js";
+import { verifyStore, type VerifyReport } from "../server/verify-store.js";
+import type { KeptCheckpoint } from "../server/verify-task.js";
+import { threadsFor, verifyInThreads } from "../server/verify-threads.js";
 import {
   JSON_FLAG,
   readFlags,
@@ -40,11 +42,14 @@ export async function verifyCommand(args: readonly string[]): Promise<ExitCode> 
   const { texts, rest } = withoutCheckpoints(args);
   const flags = readFlags(rest, USAGE);
   if (flags === undefined) return EXIT_CODE.ok;
+  const path = storePath(flags);
+  const threads = threadsFor(path);
   const report = await verifyStore({
-    path: storePath(flags),
+    path,
     sessionId: textOrNone(flags["session"]),
     tenant: textOrNone(flags["tenant"]),
     checkpoints: texts.map(readCheckpoint),
+    ...(threads > 1 ? { verifySessions: verifyInThreads(threads) } : {}),
     onProgress: ({ sessions, events }) => {
       sayProgress(`${sessions} sessions, ${events} events ...`);
     },

@@ -13,6 +13,15 @@ const scratch = Buffer.allocUnsafeSlow(SCRATCH_BYTES);
 
 /** SHA-256 of the concatenated parts, 32 bytes. With `digestOf` the domain's only use of the platform: pure. */
 export function sha256(...parts: readonly Uint8Array[]): Uint8Array {
+  return bytesOf(hashOfParts(parts));
+}
+
+/** Whether a digest is the SHA-256 of the concatenated parts. Makes no second digest to be compared. */
+export function isSha256(digest: Uint8Array, ...parts: readonly Uint8Array[]): boolean {
+  return isText(digest, hashOfParts(parts));
+}
+
+function hashOfParts(parts: readonly Uint8Array[]): string {
   const [first] = parts;
   if (first !== undefined && parts.length === 1) return hashed(first);
   const size = parts.reduce((sum, part) => sum + part.length, 0);
@@ -27,6 +36,15 @@ export function sha256(...parts: readonly Uint8Array[]): Uint8Array {
 
 /** SHA-256 over each field behind its length, so that no two lists of fields are hashed alike. */
 export function digestOf(fields: readonly DigestField[]): Uint8Array {
+  return bytesOf(hashOfFields(fields));
+}
+
+/** Whether a digest is that of the fields. Makes no second digest to be compared. */
+export function isDigestOf(digest: Uint8Array, fields: readonly DigestField[]): boolean {
+  return isText(digest, hashOfFields(fields));
+}
+
+function hashOfFields(fields: readonly DigestField[]): string {
   const target = bufferOf(fields.reduce<number>((sum, field) => sum + sizeMaxOf(field), 0));
   let offset = 0;
   for (const field of fields) {
@@ -37,9 +55,21 @@ export function digestOf(fields: readonly DigestField[]): Uint8Array {
   return hashed(target.subarray(0, offset));
 }
 
-/** By way of a string, since 32 bytes from Node's pool cost a third of 32 bytes of their own. */
-function hashed(bytes: Uint8Array): Uint8Array {
-  return Buffer.from(hash("sha256", bytes, "binary"), "binary");
+/** A string of bytes, since 32 bytes from Node's pool cost a third of 32 bytes of their own. */
+function hashed(bytes: Uint8Array): string {
+  return hash("sha256", bytes, "binary");
+}
+
+function bytesOf(text: string): Uint8Array {
+  return Buffer.from(text, "binary");
+}
+
+function isText(bytes: Uint8Array, text: string): boolean {
+  if (bytes.length !== text.length) return false;
+  for (let at = 0; at < bytes.length; at += 1) {
+    if (bytes[at] !== text.charCodeAt(at)) return false;
+  }
+  return true;
 }
 
 function bufferOf(sizeMax: number): Buffer {

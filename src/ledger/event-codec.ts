@@ -7,7 +7,7 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { Actor } from "../../gen/toolmark/v1/origin_pb.js";
 import { equalBytes } from "../domain/bytes.js";
-import { chainAfter, commit } from "../domain/chain.js";
+import { chainAfter, commit, isChainAfter, isCommitment } from "../domain/chain.js";
 import { deadlineMsOf, waitsUntilMs } from "../domain/deadline.js";
 import { recordIdOf, toolCallIdOf } from "../domain/record-id.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
@@ -141,12 +141,12 @@ function sealPairing(
 /** Whether the row's payload is the one that was committed. False for an erased one. */
 export function isIntact(row: EventRow): boolean {
   if (row.payload === undefined || row.salt === undefined) return false;
-  return equalBytes(commit(row.salt, row.payload), row.commitment);
+  return isCommitment(row.commitment, row.salt, row.payload);
 }
 
 /** Whether the row follows the chain value before it. */
 export function followsChain(sessionId: string, before: Uint8Array, row: EventRow): boolean {
-  return equalBytes(chainAfter(before, { ...row, sessionId }), row.chain);
+  return isChainAfter(row.chain, before, sessionId, row);
 }
 
 /** A row that no event proves is not as it was written. */

@@ -1,6 +1,7 @@
 import type { CallsInFlight } from "../rpc/calls-in-flight.js";
 import type { GrpcListener } from "./grpc-listener.js";
 import type { HttpListener } from "./http-listener.js";
+import { nextTurn } from "./next-turn.js";
 
 export interface Drainable {
   readonly callsInFlight: CallsInFlight;
@@ -27,7 +28,7 @@ export function drainOnce(server: Drainable): () => Promise<void> {
 async function drain({ callsInFlight, grpc, http, timeoutMs }: Drainable): Promise<void> {
   grpc.stopServing();
   // Those who watch the health are told before the first call is refused.
-  await headStart();
+  await nextTurn();
   callsInFlight.startDraining();
   await within(timeoutMs * PATIENCE, callsInFlight.untilAnswered());
   const restMs = timeoutMs * (1 - PATIENCE);
@@ -35,13 +36,6 @@ async function drain({ callsInFlight, grpc, http, timeoutMs }: Drainable): Promi
   await within(restMs / 2, callsInFlight.untilStreamsEnded());
   const graceMs = Math.min(LAST_WORDS_MS, restMs / 2);
   await Promise.all([grpc.close(graceMs), http.close(graceMs)]);
-}
-
-/** A turn of the event loop: what was said is sent in it. */
-function headStart(): Promise<void> {
-  return new Promise((resolve) => {
-    setImmediate(resolve);
-  });
 }
 
 /** Waits for `done`, but not longer than `timeoutMs`. */

@@ -4,6 +4,7 @@ import type { Limits } from "../domain/limits.js";
 import { addToGrpcServer } from "../rpc/grpc-adapter.js";
 import type { Pipeline } from "../rpc/pipeline.js";
 import { AddressUnavailableError, formatAddress, type Address } from "./address.js";
+import { nextTurn } from "./next-turn.js";
 
 const KEEPALIVE_INTERVAL_MS = 30_000;
 const KEEPALIVE_TIMEOUT_MS = 10_000;
@@ -65,14 +66,24 @@ function bind(server: Server, address: Address): Promise<number> {
   });
 }
 
+/** How much longer than the grace time a shutdown may take before it is forced. */
+const FORCE_AFTER_MS = 100;
+
 /**
- * `drain` destroys late sessions by its own timer, which `tryShutdown` alone would wait for without
- * end.
+ * `drain` destroys late sessions by its own timer, which `tryShutdown` alone would wait for without end. It waits so
+ * even for a session that just broke and has not told so yet: two turns let that be told.
  */
-function close(server: Server, address: Address, graceMs: number): Promise<void> {
+async function close(server: Server, address: Address, graceMs: number): Promise<void> {
   server.drain(formatAddress(address), graceMs);
-  return new Promise((resolve, reject) => {
+  await nextTurn();
+  await nextTurn();
+  await new Promise<void>((resolve, reject) => {
+    const forcing = setTimeout(() => {
+      server.forceShutdown();
+      resolve();
+    }, graceMs + FORCE_AFTER_MS);
     server.tryShutdown((fault) => {
+      clearTimeout(forcing);
       if (fault === undefined) resolve();
       else reject(fault);
     });

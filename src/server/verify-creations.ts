@@ -6,7 +6,7 @@ import type { StoreFinding } from "./verify-finding.js";
 const PAGE_ROWS = 500;
 const START: CreationPlace = { tenant: "", subject: "", requestId: "" };
 
-/** The first remembered creation that is not as it was written. No event tells of them: a missing one is not noticed. */
+/** The first remembered creation that is not as it was written. No event tells of them: none is missed once gone. */
 export function findDamagedCreation(
   reader: Pick<FileReader, "listCreations">,
 ): StoreFinding | undefined {

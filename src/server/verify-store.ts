@@ -1,19 +1,19 @@
-import { StoreFault, type SessionRef } from "../ledger/store-port.js";
-import type { LogPoint, VerifiedCounts } from "../ledger/verify/verdict.js";
+import { StoreFault } from "../ledger/store-port.js";
+import type { VerifiedCounts } from "../ledger/verify/verdict.js";
 import { openFileReader, type FileReader } from "../store/sqlite/file-reader.js";
 import { StoreOpenError } from "../store/sqlite/store-open-error.js";
 import { monotonicMs } from "./system.js";
 import { findDamagedCreation } from "./verify-creations.js";
 import { findingText, type MissedCheckpoint, type StoreFinding } from "./verify-finding.js";
-import { verifyHere, type SessionTask, type SessionVerdict } from "./verify-task.js";
+import {
+  verifyHere,
+  type KeptCheckpoint,
+  type SessionVerdict,
+  type Verifying,
+  type VerifySessions,
+} from "./verify-task.js";
 
-const LIST_ROWS = 1000;
 const PROGRESS_SESSIONS = 64;
-
-/** A point of a session's log that somebody kept. */
-export interface KeptCheckpoint extends LogPoint {
-  readonly sessionId: string;
-}
 
 export interface VerifyStoreOptions {
   /** The store's database, or a backup of it. */
@@ -25,14 +25,8 @@ export interface VerifyStoreOptions {
   readonly checkpoints?: readonly KeptCheckpoint[];
   readonly onProgress?: (done: VerifyTotals) => void;
   /** Default: one session after the other in this thread. */
-  readonly verifyAll?: VerifyAll;
+  readonly verifySessions?: VerifySessions;
 }
-
-/** Gives a verdict for each task, in any order. */
-export type VerifyAll = (
-  reader: FileReader,
-  tasks: Iterable<SessionTask>,
-) => AsyncIterable<SessionVerdict>;
 
 export interface VerifyTotals extends VerifiedCounts {
   readonly sessions: number;
@@ -84,24 +78,38 @@ class Findings {
   }
 
   async verify(reader: FileReader): Promise<void> {
-    const { verifyAll = verifyHere } = this.#options;
-    await this.#attempt("database", async () => {
-      const fault = reader.findUnsoundPage();
-      if (fault !== undefined) this.#findings.push({ table: "database", key: "pages", fault });
-      const missing = reader.findMissingEvents();
-      if (missing !== undefined) {
-        this.#findings.push({ table: "database", key: "events", fault: missing });
-      }
-    });
-    await this.#attempt("sessions", async () => {
-      for await (const verdict of verifyAll(reader, this.#tasks(reader))) this.#take(verdict);
-    });
-    const isOfAll = this.#options.sessionId === undefined && this.#options.tenant === undefined;
+    const {
+      path,
+      sessionId,
+      tenant,
+      checkpoints = [],
+      verifySessions = verifyHere,
+    } = this.#options;
+    // Threads work on it while this one asks SQLite.
+    const verifying = verifySessions(reader, { path, sessionId, tenant, checkpoints });
+    try {
+      await this.#verify(reader, verifying);
+    } finally {
+      await verifying.stop();
+    }
+    const isOfAll = sessionId === undefined && tenant === undefined;
     await this.#attempt("creations", async () => {
       const finding = isOfAll ? findDamagedCreation(reader) : undefined;
       if (finding !== undefined) this.#findings.push(finding);
     });
-    for (const { sessionId, sequence } of this.#absent) this.#missed.push({ sessionId, sequence });
+    for (const absent of this.#absent) {
+      this.#missed.push({ sessionId: absent.sessionId, sequence: absent.sequence });
+    }
+  }
+
+  async #verify(reader: FileReader, { verdicts }: Verifying): Promise<void> {
+    await this.#attempt("database", async () => {
+      this.#add("pages", reader.findUnsoundPage());
+      this.#add("events", reader.findMissingEvents());
+    });
+    await this.#attempt("sessions", async () => {
+      for await (const verdict of verdicts) this.#take(verdict);
+    });
   }
 
   report(durationMs: number): VerifyReport {
@@ -129,33 +137,13 @@ class Findings {
     }
   }
 
-  *#tasks(reader: FileReader): Generator<SessionTask> {
-    let after = 0;
-    for (;;) {
-      const page = reader.listAllSessions(after, LIST_ROWS);
-      if (page.length === 0) return;
-      for (const session of page) {
-        if (session.key <= after) throw outOfOrder();
-        after = session.key;
-        if (this.#isWanted(session)) yield this.#task(session);
-      }
-    }
-  }
-
-  #isWanted(session: SessionRef): boolean {
-    const { sessionId = session.sessionId, tenant = session.tenant } = this.#options;
-    return session.sessionId === sessionId && session.tenant === tenant;
-  }
-
-  #task({ tenant, sessionId }: SessionRef): SessionTask {
-    const kept = this.#options.checkpoints ?? [];
-    const checkpoints = kept.filter((checkpoint) => checkpoint.sessionId === sessionId);
-    for (const checkpoint of checkpoints) this.#absent.delete(checkpoint);
-    return { session: { tenant, sessionId }, checkpoints };
+  #add(key: string, fault: string | undefined): void {
+    if (fault !== undefined) this.#findings.push({ table: "database", key, fault });
   }
 
   #take({ session, verdict }: SessionVerdict): void {
     const { tenant, sessionId } = session;
+    for (const kept of this.#absent) if (kept.sessionId === sessionId) this.#absent.delete(kept);
     const counts = verdict?.outcome === "aborted" ? undefined : verdict?.counts;
     this.#count(counts);
     if (verdict === undefined) {
@@ -179,10 +167,6 @@ class Findings {
     };
     if (this.#totals.sessions % PROGRESS_SESSIONS === 0) this.#options.onProgress?.(this.#totals);
   }
-}
-
-function outOfOrder(): StoreFault {
-  return new StoreFault("damaged", new Error("sessions are listed out of order"));
 }
 
 function asUnavailable(path: string, fault: StoreFault): StoreOpenError {

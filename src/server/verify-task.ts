@@ -1,41 +1,97 @@
 import { highWaterFloor } from "../ledger/load-session.js";
-import type { SessionRef, SessionRows } from "../ledger/store-port.js";
+import { StoreFault, type SessionRef, type SessionRows } from "../ledger/store-port.js";
 import type { LogPoint, Verdict } from "../ledger/verify/verdict.js";
 import { verifySession } from "../ledger/verify/verify-session.js";
+import type { FileReader } from "../store/sqlite/file-reader.js";
 
-/** A session to verify. */
-export interface SessionTask {
-  readonly session: SessionRef;
-  readonly checkpoints: readonly LogPoint[];
+const LIST_ROWS = 1000;
+
+/** A point of a session's log that somebody kept. */
+export interface KeptCheckpoint extends LogPoint {
+  readonly sessionId: string;
+}
+
+/** Which sessions of a file are to be verified. */
+export interface VerifyTask {
+  /** The store's database, or a backup of it. */
+  readonly path: string;
+  /** Only sessions of this id. Absent: all. */
+  readonly sessionId?: string | undefined;
+  /** Only sessions of this tenant. Absent: all. */
+  readonly tenant?: string | undefined;
+  readonly checkpoints: readonly KeptCheckpoint[];
+  /** The sessions are dealt out to so many parts, and this is one of them. */
+  readonly part: { readonly index: number; readonly of: number };
 }
 
 export interface SessionVerdict {
   readonly session: SessionRef;
-  /** Absent if the session cannot be found. */
+  /** Absent if the session is listed, but cannot be found. */
   readonly verdict: Verdict | undefined;
 }
 
-/** The rows of a store, and since which restore it is. */
-export type GenerationRows = SessionRows & { readonly generation: bigint };
-
-/** One session after the other in this thread. */
-export async function* verifyHere(
-  rows: GenerationRows,
-  tasks: Iterable<SessionTask>,
-): AsyncGenerator<SessionVerdict> {
-  for (const task of tasks) yield await verifyTask(rows, task);
+/** Sessions that are being verified. */
+export interface Verifying {
+  /** One for each session, in any order. Rejects with StoreFault. */
+  readonly verdicts: AsyncIterable<SessionVerdict>;
+  /** To be called at the end, whatever it is. */
+  stop(): Promise<void>;
 }
 
-/** Verifies a session that nobody else works on, and that nobody waits for in vain. */
-export async function verifyTask(
-  rows: GenerationRows,
-  { session, checkpoints }: SessionTask,
-): Promise<SessionVerdict> {
-  const verdict = await verifySession(rows, session, {
-    checkpoints,
+/** Begins to verify sessions at once. */
+export type VerifySessions = (reader: FileReader, task: Omit<VerifyTask, "part">) => Verifying;
+
+/** One session after the other in this thread. */
+export const verifyHere: VerifySessions = (reader, task) => ({
+  verdicts: verifyPart(reader, { ...task, part: { index: 0, of: 1 } }),
+  stop: () => Promise.resolve(),
+});
+
+/** Verdicts of the sessions of one part. */
+export async function* verifyPart(
+  reader: FileReader,
+  task: VerifyTask,
+): AsyncGenerator<SessionVerdict> {
+  for (const session of wantedSessions(reader, task)) {
+    const verdict = await verifyAlone(reader, session, task.checkpoints);
+    yield { session, verdict };
+  }
+}
+
+function* wantedSessions(reader: FileReader, task: VerifyTask): Generator<SessionRef> {
+  let after = 0;
+  for (;;) {
+    const page = reader.listAllSessions(after, LIST_ROWS);
+    if (page.length === 0) return;
+    for (const { key, tenant, sessionId } of page) {
+      // A damaged index may lead in circles.
+      if (key <= after) throw outOfOrder();
+      after = key;
+      if (isWanted({ tenant, sessionId }, key, task)) yield { tenant, sessionId };
+    }
+  }
+}
+
+function isWanted(session: SessionRef, key: number, { part, ...task }: VerifyTask): boolean {
+  const { sessionId = session.sessionId, tenant = session.tenant } = task;
+  if (session.sessionId !== sessionId || session.tenant !== tenant) return false;
+  return key % part.of === part.index;
+}
+
+/** Nobody else works on the file, and nobody waits in vain. */
+function verifyAlone(
+  rows: SessionRows & Pick<FileReader, "generation">,
+  session: SessionRef,
+  kept: readonly KeptCheckpoint[],
+): Promise<Verdict | undefined> {
+  return verifySession(rows, session, {
+    checkpoints: kept.filter(({ sessionId }) => sessionId === session.sessionId),
     generationFloor: highWaterFloor(rows),
     pause: async () => undefined,
     isAborted: () => false,
   });
-  return { session, verdict };
+}
+
+function outOfOrder(): StoreFault {
+  return new StoreFault("damaged", new Error("sessions are listed out of order"));
 }

@@ -55,9 +55,7 @@ const SEARCHES: Partial<Record<keyof typeof READ_SQL, readonly string[]>> = {
   ],
   listAskPlaces: ["SEARCH a USING INDEX sqlite_autoindex_asks_1 (session=? AND ask_id>?)"],
   listDeadlines: ["SEARCH d USING PRIMARY KEY (session=? AND record_id>?)"],
-  listDue: [
-    "SEARCH d USING INDEX deadlines_by_time ((time_ms,position)>(?,?) AND time_ms<?)",
-  ],
+  listDue: ["SEARCH d USING INDEX deadlines_by_time ((time_ms,position)>(?,?) AND time_ms<?)"],
   listDueSetAfter: ["SEARCH d USING INDEX deadlines_by_set_time (set_time_ms>?)"],
   nextDeadline: ["SEARCH deadlines USING COVERING INDEX deadlines_by_time"],
 };

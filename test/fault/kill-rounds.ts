@@ -30,7 +30,7 @@ export interface KillRounds {
   readonly writers: number;
 }
 
-/** Kills a server under clients that send again what was not acknowledged. Ends at the first fault that one of them sees. */
+/** Kills a server under clients that send again what was not acknowledged. Ends at the first fault that one sees. */
 export async function killRounds(options: KillRoundsOptions): Promise<KillRounds> {
   const folder = await makeStoreFolder();
   const server = new RestartingServer(dirname(folder.path), folder.store, options);

@@ -23,8 +23,8 @@ const EVENTS_BEFORE = 100_000;
 const SHORT_BUDGET_MS = 4000;
 const ROUNDS_MIN = 3;
 /** As promised, and so asserted where time is measured; a busy machine is only kept from hanging. */
-const READY_MAX_MS = testScale() === "long" ? 1000 : 10_000;
-const ROUND_TIMEOUT_MS = 10_000;
+const READY_MAX_MS = testScale() === "long" ? 1000 : 30_000;
+const ROUND_TIMEOUT_MS = 30_000;
 const PLANTED_ROUNDS_MAX = 20;
 const utf8 = new TextEncoder();
 

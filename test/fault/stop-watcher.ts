@@ -1,8 +1,9 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { AskState, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import type { Event } from "../../gen/toolmark/v1/event_pb.js";
 import { AskWatcher } from "../support/asking.js";
 import { refused, type Refused } from "../support/refused.js";
-import type { RestartingServer } from "../support/restarting-server.js";
+import type { RestartingServer, ServerLife } from "../support/restarting-server.js";
 import { until } from "../integration/listeners-fixture.js";
 
 /** Watches the asks of a server through all its lives, each time from where the last watch ended. */
@@ -33,8 +34,8 @@ export class StopWatcher {
 
   async #follow(): Promise<void> {
     let cursor = "";
-    for (;;) {
-      const life = await this.#server.life();
+    for (let lives = 1; ; lives += 1) {
+      const life = await this.#lifeOf(lives);
       const watcher = new AskWatcher(life.clients("grpc"), { cursor });
       this.#watcher = watcher;
       const end = await refused(this.#take(watcher));
@@ -42,6 +43,14 @@ export class StopWatcher {
       // The end that this side made is none of the server's.
       if (this.#isOver) return;
       this.ends.push(end);
+    }
+  }
+
+  async #lifeOf(number: number): Promise<ServerLife> {
+    for (;;) {
+      const life = await this.#server.life();
+      if (life.number === number) return life;
+      await delay(1);
     }
   }
 

@@ -1,18 +1,21 @@
 import { join } from "node:path";
-import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Http2SessionManager } from "@connectrpc/connect-node";
+import { setImmediate as nextTurn, setTimeout as delay } from "node:timers/promises";
+import { createClient } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import { describe, expect, test } from "vitest";
-import { openRun } from "../support/conversation.js";
+import { Health } from "../../gen/health/v1/health_pb.js";
+import { formatAddress } from "../../src/server/address.js";
+import { listenGrpc } from "../../src/server/grpc-listener.js";
+import { mintCorrelationId, monotonicMs, nowMs } from "../../src/server/system.js";
+import { testConfig } from "../integration/listeners-fixture.js";
 import { scaled } from "../support/scale.js";
 import { seededTitle } from "../support/seed.js";
-import { clientsOf, startTestService, transportOf } from "../support/service.js";
 import { ROOT } from "../support/source-tree.js";
 import { recordResult } from "./results.js";
 import { stopRounds, type StopRounds } from "./stop-rounds.js";
 
 const ROUNDS = 50;
 const ROUND_TIMEOUT_MS = 20_000;
-/** Turns of the event loop between a client's end and the server's. */
 const TURNS = 8;
 const LEAVING_MAX_MS = 5000;
 const timeout = ROUND_TIMEOUT_MS * (scaled(ROUNDS) + 2);
@@ -41,23 +44,6 @@ describe("a server that is asked to end under load", () => {
     expect(exitMs).toHaveLength(1);
   });
 
-  test("does not wait for clients that leave at that very moment", { timeout }, async () => {
-    const slow: string[] = [];
-    for (let turns = 0; turns < TURNS; turns += 1) {
-      const service = await startTestService();
-      const connections: Http2SessionManager[] = [];
-      const { grpcAddress, httpAddress } = service;
-      await openRun(clientsOf(transportOf("grpc", grpcAddress, httpAddress, connections)));
-      for (const connection of connections) connection.abort();
-      for (let turn = 0; turn < turns; turn += 1) await nextTurn();
-      const beganMs = performance.now();
-      await service.drain();
-      const tookMs = Math.round(performance.now() - beganMs);
-      if (tookMs > LEAVING_MAX_MS) slow.push(`${tookMs} ms, ${turns} turns after they left`);
-    }
-    expect(slow).toEqual([]);
-  });
-
   function recordStops(
     { rounds, problems, written, exitMs, told }: StopRounds,
     caught: number,
@@ -82,4 +68,35 @@ describe("a server that is asked to end under load", () => {
       },
     });
   }
+});
+
+describe("the listener of gRPC", () => {
+  /** A listener, and how a client that is connected to it leaves. */
+  async function listenAndConnect() {
+    const { limits } = testConfig();
+    const draining = new AbortController().signal;
+    const environment = { nowMs, monotonicMs, mintCorrelationId, draining };
+    const address = { host: "127.0.0.1", port: 0 };
+    const listener = await listenGrpc({ address, limits, pipeline: { services: [], environment } });
+    const baseUrl = `http://${formatAddress(listener.address)}`;
+    const sessionManager = new Http2SessionManager(baseUrl);
+    await createClient(Health, createGrpcTransport({ baseUrl, sessionManager })).check({});
+    const leave = (): void => {
+      sessionManager.abort();
+    };
+    return { listener, leave };
+  }
+
+  test("closes in time whenever a client leaves", { timeout }, async () => {
+    const late: number[] = [];
+    for (let turns = 0; turns < TURNS; turns += 1) {
+      const { listener, leave } = await listenAndConnect();
+      leave();
+      for (let turn = 0; turn < turns; turn += 1) await nextTurn();
+      const patience = delay(LEAVING_MAX_MS, "late", { ref: false });
+      if ((await Promise.race([listener.close(0), patience])) === "late") late.push(turns);
+    }
+    // Turns of the event loop between the client's end and the listener's.
+    expect(late).toEqual([]);
+  });
 });

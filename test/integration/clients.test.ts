@@ -171,7 +171,8 @@ describe("the main job", () => {
     expect(expected.refusal).toMatchObject({ code: 9, reason: "TOOL_CALL_ENDED" });
   });
 
-  test.each(CLIENTS)(
+  // At the same time: most of it is waiting for processes.
+  test.concurrent.each(CLIENTS)(
     "is done alike by %s",
     { timeout: PROCESS_TIMEOUT_MS },
     async (_name, clientOf) => {

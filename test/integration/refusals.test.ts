@@ -33,7 +33,12 @@ import {
   readCall,
   type OpenRun,
 } from "../support/conversation.js";
-import { expectNothingWritten, type Send } from "../support/nothing-written.js";
+import {
+  anythingElse,
+  expectNothingWritten,
+  writtenTo,
+  type Send,
+} from "../support/nothing-written.js";
 import { refused } from "../support/refused.js";
 import { testScale } from "../support/scale.js";
 import { startTestService, type Clients, type TestService, type Wire } from "../support/service.js";
@@ -154,26 +159,36 @@ const WIRES = ["grpc", "connect-json", ...(testScale() === "short" ? [] : ["conn
 
 describe.each(WIRES as Wire[])("over %s", (wire) => {
   let scene: Scene;
+  /** What was written before the first refusal, and so must be after each. */
+  let before: Awaited<ReturnType<typeof written>>;
+  /** The id of each refused request, and another request that it must still be free for. */
+  const free: { readonly what: string; readonly requestId: string; readonly reuse: Send }[] = [];
+
+  const written = () => writtenTo(service, service.clients(), scene.run.sessionId);
 
   beforeAll(async () => {
     scene = await makeScene(service.clients(wire));
+    before = await written();
   });
 
   // The two encodings of Connect differ in nothing that asks add.
   const wrongs = wire === "connect-binary" ? WRONG_CALLS : [...WRONG_CALLS, ...WRONG_ASKS];
 
   test.each(wrongs)("$what is refused as $reason with nothing written", async (wrong) => {
-    const { send, reuse, code, reason } = wrong;
-    const again: Send | undefined = reuse && ((requestId) => reuse(scene, requestId));
-    const refusal = await expectNothingWritten(
-      service,
-      scene.run.sessionId,
-      (requestId) => send(scene, requestId),
-      again,
-    );
+    const { what, send, reuse, code, reason } = wrong;
+    const requestId = freshRequestId();
+    const refusal = await refused(send(scene, requestId));
+    expect(await written()).toEqual(before);
     const metadata =
       typeof wrong.metadata === "function" ? wrong.metadata(scene) : { ...wrong.metadata };
     expect(refusal).toEqual({ code, reason, metadata, message: refusal.message });
+    const other = anythingElse(service.clients(), scene.run.sessionId);
+    free.push({ what, requestId, reuse: reuse ? (id) => reuse(scene, id) : other });
+  });
+
+  test("the request id of each of them is free for another request", async () => {
+    expect(free.map(({ what }) => what)).toEqual(wrongs.map(({ what }) => what));
+    for (const { requestId, reuse } of free) await reuse(requestId);
   });
 
   test("a result before its start is refused as TOOL_CALL_NOT_STARTED if starts are required", async () => {

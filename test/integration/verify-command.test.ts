@@ -107,6 +107,26 @@ describe("toolmark verify", () => {
     expect(stdout).toContain("database events: committed events are missing");
   });
 
+  test("looks at a large file in threads, and finds the same", async () => {
+    const grow = (database: BetterSqlite.Database): void => {
+      database.exec("CREATE TABLE filler (bytes BLOB)");
+      database.exec("INSERT INTO filler VALUES (zeroblob(9000000))");
+      database.exec("DROP TABLE filler");
+    };
+    const sound = changed("large", grow);
+    expect(statSync(sound).size).toBeGreaterThan(8 * 1024 * 1024);
+    expect((await verify(sound, "--checkpoint", checkpointText())).stdout).toMatch(
+      /^Sound: 3 sessions/,
+    );
+    const damaged = changed("large-damaged", (database) => {
+      grow(database);
+      database.exec("UPDATE events SET kind = 'OTHER' WHERE sequence = 5");
+    });
+    const { code, stdout } = await verify(damaged);
+    expect(code).toBe(EXIT_CODE.damaged);
+    expect(stdout.match(/events 5: does not follow the chain/g)).toHaveLength(sessions.length);
+  });
+
   test("looks at one session, or one tenant, if asked to", async () => {
     const [first, , other] = sessions;
     const path = changed("one", (database) => {

@@ -61,7 +61,7 @@ function verify({ sessions }: Clients, request: VerifyInit) {
 describe.each<Wire>(["grpc", "connect-json"])("VerifySession over %s", (wire) => {
   test("gives the head of every session that is sound, also after a restart", async () => {
     const written = await writeHistory(service);
-    for (const _ of ["before", "after"]) {
+    for (let lives = 1; lives <= 2; lives += 1) {
       for (const { tenant, sessionId } of written) {
         service.become(tenant === OTTO.tenant ? OTTO : ANNA);
         const clients = service.clients(wire);

@@ -85,7 +85,7 @@ async function untilStalled(): Promise<void> {
   let before = -1;
   while (before !== callsOf("readBody")) {
     before = callsOf("readBody");
-    await delay(100);
+    await delay(50);
   }
 }
 

@@ -45,19 +45,16 @@ export class RestartingServer {
     this.#life = this.#start();
   }
 
-  /** The life that goes on, or the next one once it has begun. An error once all is over. */
+  /** The life that goes on, or the next one once it has begun after it. An error once all is over. */
   async life(): Promise<ServerLife> {
     if (this.#isOver) throw new Error("the server has ended for good");
     return this.#life;
   }
 
-  /** Ends this life by signals, one right after the other, and begins the next. */
-  restart(...signals: readonly NodeJS.Signals[]): Promise<ServerLife> {
-    const ended = this.#life;
-    this.#life = ended.then(async (life) => {
-      await this.#end(life, signals);
-      return this.#start();
-    });
+  /** Ends this life by signals, one after the other, and begins the next. Clients stay with it until it is gone. */
+  async restart(...signals: readonly NodeJS.Signals[]): Promise<ServerLife> {
+    await this.#end(await this.#life, signals);
+    this.#life = this.#start();
     return this.#life;
   }
 

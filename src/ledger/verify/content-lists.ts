@@ -2,11 +2,13 @@ import { fromBinary, type DescMessage } from "@bufbuild/protobuf";
 import { ProviderPairingSchema } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import { RequestOutcomeSchema } from "../../../gen/toolmark/storage/v1/storage_pb.js";
 import { equalBytes } from "../../domain/bytes.js";
-import { commit } from "../../domain/chain.js";
+import { isCommitment } from "../../domain/chain.js";
 import { isJsonObject } from "../../domain/json-object.js";
+import { isSha256 } from "../../domain/sha256.js";
 import { isIntactBody } from "../body-reader.js";
 import { requestChecksum } from "../checksums.js";
 import type { BodyRow, PairingRow, RequestRow, SessionRow, SessionRows } from "../store-port.js";
+import { digestText, type ExpectedBody } from "./expected-rows.js";
 import type { RowFault, RowList } from "./listed-rows.js";
 import type { SessionLog } from "./session-log.js";
 
@@ -42,25 +44,33 @@ export function bodyList(
       count.bytes += body.data.length;
       const expected = bodies.get(key);
       if (expected !== undefined) expected.isListed = true;
-      const fault = bodyFault(session, body) ?? (expected && mentionFault(body, expected));
+      const fault = bodyFault(session, body, expected);
       return fault === undefined ? undefined : { key, fault };
     },
     missing: (sequence) => missingRow(bodies, sequence),
   };
 }
 
-function bodyFault(session: SessionRow, body: BodyRow): string | undefined {
-  if (!isIntactBody(session, body)) return "does not match its reference, digest or size";
-  if (body.isJsonObject === isJsonObject(body.data)) return undefined;
-  return "is wrongly marked as a JSON object or none";
-}
-
-function mentionFault(
+function bodyFault(
+  session: SessionRow,
   body: BodyRow,
-  expected: { readonly sizeBytes: bigint; readonly isJsonObject: boolean },
+  expected: ExpectedBody | undefined,
 ): string | undefined {
+  const { data, sizeBytes } = body;
+  // The events have proven the reference by the digest; without them the bytes must.
+  const isIntact =
+    expected === undefined
+      ? isIntactBody(session, body)
+      : isSha256(body.sha256, data) &&
+        digestText(body.sha256) === expected.sha256 &&
+        data.length === sizeBytes;
+  if (!isIntact) return "does not match its reference, digest or size";
+  if (body.isJsonObject !== isJsonObject(data)) {
+    return "is wrongly marked as a JSON object or none";
+  }
+  if (expected === undefined) return undefined;
   const isSame =
-    BigInt(body.sizeBytes) === expected.sizeBytes && body.isJsonObject === expected.isJsonObject;
+    BigInt(sizeBytes) === expected.sizeBytes && body.isJsonObject === expected.isJsonObject;
   return isSame ? undefined : "is not as the events describe it";
 }
 
@@ -95,7 +105,7 @@ function pairingFault(
 ): string | undefined {
   if (sequence !== expected.firstSequence) return "names another event than its own";
   if (salt === undefined || pairing === undefined) return "has no bytes or no salt";
-  if (!equalBytes(commit(salt, pairing), expected.commitment)) {
+  if (!isCommitment(expected.commitment, salt, pairing)) {
     return "does not match the private commitment of its event";
   }
   return isDecodable(ProviderPairingSchema, pairing) ? undefined : "cannot be decoded";

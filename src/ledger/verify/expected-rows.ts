@@ -27,6 +27,8 @@ export interface ExpectedDeadline {
 }
 
 export interface ExpectedBody {
+  /** As text. */
+  readonly sha256: string;
   readonly sizeBytes: bigint;
   readonly isJsonObject: boolean;
   readonly firstSequence: bigint;
@@ -64,7 +66,7 @@ export class ExpectedRows {
 
   #addRecord(row: EventRow, key: RecordKey, ask: AskEntry | undefined): string | undefined {
     const { sequence, position } = row;
-    const lastChain = chainText(row.chain);
+    const lastChain = digestText(row.chain);
     const known = this.records.get(key.recordId);
     if (known === undefined) {
       this.records.set(key.recordId, {
@@ -129,7 +131,8 @@ export class ExpectedRows {
     const known = this.bodies.get(ref);
     if (known === undefined) {
       if (ref !== bodyRef(this.#sessionId, body.sha256)) return "names a body by another's digest";
-      const entry = { sizeBytes, isJsonObject, firstSequence: sequence, isListed: false };
+      const sha256 = digestText(body.sha256);
+      const entry = { sha256, sizeBytes, isJsonObject, firstSequence: sequence, isListed: false };
       this.bodies.set(ref, entry);
       return undefined;
     }
@@ -147,7 +150,7 @@ export class ExpectedRows {
   }
 }
 
-/** A chain value as text. */
-export function chainText(chain: Uint8Array): string {
-  return Buffer.from(chain.buffer, chain.byteOffset, chain.byteLength).toString("latin1");
+/** A digest as text. */
+export function digestText(digest: Uint8Array): string {
+  return Buffer.from(digest.buffer, digest.byteOffset, digest.byteLength).toString("latin1");
 }

@@ -6,7 +6,7 @@ import {
   type SessionRow,
   type SessionRows,
 } from "../store-port.js";
-import { chainText, type ExpectedRecord } from "./expected-rows.js";
+import { digestText, type ExpectedRecord } from "./expected-rows.js";
 import type { RowFault, RowList } from "./listed-rows.js";
 import type { SessionLog } from "./session-log.js";
 
@@ -36,6 +36,7 @@ function recordList(
       const expected = records.get(key);
       if (expected === undefined) return { key, fault: "is of a record that no event has" };
       expected.isListed = true;
+      if (isSamePlace(place, expected)) return undefined;
       const fault = difference(placeFields(place), placeFields(expected));
       return rowFault(key, expected.lastSequence, fault);
     },
@@ -44,9 +45,19 @@ function recordList(
   };
 }
 
+function isSamePlace(place: RecordPlace, expected: ExpectedRecord): boolean {
+  return (
+    place.family === expected.family &&
+    place.toolCallId === expected.toolCallId &&
+    place.firstSequence === expected.firstSequence &&
+    place.lastSequence === expected.lastSequence &&
+    digestText(place.lastChain) === expected.lastChain
+  );
+}
+
 function placeFields(place: Omit<RecordPlace, "lastChain"> & { lastChain: Uint8Array | string }) {
   const { family, toolCallId, firstSequence, lastSequence, lastChain } = place;
-  const chain = typeof lastChain === "string" ? lastChain : chainText(lastChain);
+  const chain = typeof lastChain === "string" ? lastChain : digestText(lastChain);
   return { family, toolCallId, firstSequence, lastSequence, lastChain: chain };
 }
 
@@ -76,7 +87,7 @@ export function askList(
 
 function askFields(place: AskPlace) {
   const { askId: _, lastChain, ...fields } = place;
-  return { ...fields, lastChain: chainText(lastChain) };
+  return { ...fields, lastChain: digestText(lastChain) };
 }
 
 type AskFields = ReturnType<typeof askFields>;

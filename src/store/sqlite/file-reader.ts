@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import type { CreationRow, SessionRef, SessionRows } from "../../ledger/store-port.js";
+import { bulkReads } from "./bulk-reads.js";
 import { asOpenError, readMeta } from "./copy.js";
 import { identifyFile, readMigrations, refuseNewer } from "./migrate.js";
 import { openBetterSqlite, openToRead, takeLock } from "./open.js";
@@ -15,7 +16,7 @@ import { StoreOpenError } from "./store-open-error.js";
 import { storePlaceOf } from "./store-place.js";
 
 /** Sessions lie among each other in the file: their pages are needed again. */
-const CACHE_KIB = 256 * 1024;
+const CACHE_KIB = 128 * 1024;
 const LIST_SESSIONS = `SELECT session, tenant, session_id FROM sessions
 WHERE session > ? ORDER BY session LIMIT ?`;
 const LIST_CREATIONS = `SELECT tenant, subject, request_id, digest, session_id, checksum FROM creations
@@ -32,7 +33,7 @@ export type CreationPlace = Pick<CreationRow, "tenant" | "subject" | "requestId"
 /** Every row of a file, read without changing it. Reads throw StoreFault. */
 export interface FileReader extends SessionRows {
   readonly generation: bigint;
-  /** What SQLite says is wrong with the file's pages, indices and references, or what is with its schema, if anything is. */
+  /** What SQLite finds wrong with the file's pages, indices and references, or this program with its schema. */
   findUnsoundPage(): string | undefined;
   /** Says so if the file has not come as far as the mark beside it tells. */
   findMissingEvents(): string | undefined;
@@ -124,21 +125,20 @@ function requireNewestSchema(database: SqliteDatabase, path: string): void {
 
 function sessionRowsOf(database: SqliteDatabase): SessionRows {
   const statements = prepareReads(database);
-  const reader = new SqliteReader(database, new SessionKeys(statements.findSessionKey), statements);
+  const keys = new SessionKeys(statements.findSessionKey);
+  const reader = new SqliteReader(database, keys, statements);
   return {
     findSession: async (session) => reading(() => reader.findSession(session)),
     readSnapshots: async (session) => reading(() => reader.readSnapshots(session)),
-    readEvents: async (session, after, limit, maxBytes) =>
-      reading(() => reader.readEvents(session, after, { limit, maxBytes })),
-    readBody: async (session, ref) => reading(() => reader.readBody(session, ref)),
+    ...bulkReads(database, keys, async (session, ref) =>
+      reading(() => reader.readBody(session, ref)),
+    ),
     listRecordPlaces: async (session, query) =>
       reading(() => reader.listRecordPlaces(session, query)),
     listAskPlaces: async (session, after, limit) =>
       reading(() => reader.listAskPlaces(session, after, limit)),
     listDeadlines: async (session, after, limit) =>
       reading(() => reader.listDeadlines(session, after, limit)),
-    listBodyRefs: async (session, after, limit) =>
-      reading(() => reader.listBodyRefs(session, after, limit)),
     listPairings: async (session, after, limit) =>
       reading(() => reader.listPairings(session, after, limit)),
     listRequests: async (session, after, limit) =>

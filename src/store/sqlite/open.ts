@@ -203,13 +203,18 @@ function makeFolder(folder: string): void {
   let parent = folder;
   do {
     parent = dirname(parent);
-    const file = openSync(parent, "r");
-    try {
-      fsyncSync(file);
-    } finally {
-      closeSync(file);
-    }
+    syncFolder(parent);
   } while (parent !== dirname(first) && parent !== dirname(parent));
+}
+
+/** Makes the names in a folder survive power loss. */
+function syncFolder(path: string): void {
+  const folder = openSync(path, "r");
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
 }
 
 /**
@@ -239,11 +244,18 @@ export function openFile(open: OpenDatabase, path: string, busyTimeoutMs: number
     database = open(path, { busyTimeoutMs });
     identifyFile(database, path);
     applySettings(database);
+    syncNewLog(database, path);
     return database;
   } catch (error) {
     database?.close();
     throw error instanceof StoreOpenError ? error : unavailable(path, error);
   }
+}
+
+/** The first read makes the log. SQLite syncs its folder later, but passes over it if that fails. */
+function syncNewLog(database: SqliteDatabase, path: string): void {
+  database.pragma("schema_version");
+  syncFolder(dirname(path));
 }
 
 /** Only for a file that is not there yet: closing a second handle would drop this process's locks on it. */
