@@ -9,9 +9,17 @@ const timeoutMs = TIMEOUT_MS[testScale()];
 const seed = process.env["SEED"] ?? String(randomInt(2 ** 31));
 process.stdout.write(`seed of this run: SEED=${seed} npm test\n`);
 
+const EVERY = "test/**/*.test.ts";
+/** These fake the clock or a module, which would stay so for the files after them in the process. */
+const ALONE = ["test/**/*expiry*.test.ts", "test/unit/commit-feed.test.ts", "test/fault/forged.test.ts"];
+
 export default defineConfig({
   test: {
-    include: ["test/**/*.test.ts"],
+    projects: [
+      // One process for many files: loading the program for each of them took a quarter of the run.
+      { extends: true, test: { name: "shared", include: [EVERY], exclude: ALONE, isolate: false } },
+      { extends: true, test: { name: "alone", include: ALONE } },
+    ],
     env: { SEED: seed },
     // Processes, not threads: native modules and signals behave as in the service.
     pool: "forks",

@@ -16,7 +16,7 @@ export function startService(folder: string, profile?: string): Promise<ServerPr
     "service",
     [
       ...profiling,
-      join(DIST, "src/server/main.js"),
+      join(DIST, "bin/server.js"),
       ...["--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"],
       ...["--store", `sqlite:${storePath(folder)}`],
     ],

@@ -20,7 +20,7 @@ import { writtenProblems } from "../support/written-log.js";
 import { until } from "./listeners-fixture.js";
 
 const WRITERS = 8;
-const CLI = join(ROOT, "dist/src/cli/main.js");
+const CLI = join(ROOT, "dist/bin/toolmark.js");
 
 let folder: StoreFolder;
 let to: string;

@@ -10,8 +10,8 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { runProcess } from "../support/run-process.js";
 import { ROOT } from "../support/source-tree.js";
 
-const MAIN = join(ROOT, "dist/src/server/main.js");
-const CLI = join(ROOT, "dist/src/cli/main.js");
+const MAIN = join(ROOT, "dist/bin/server.js");
+const CLI = join(ROOT, "dist/bin/toolmark.js");
 const FREE_PORTS = ["--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"];
 
 let folder = "";

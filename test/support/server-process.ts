@@ -7,7 +7,7 @@ import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import { ROOT } from "./source-tree.js";
 
-const MAIN = join(ROOT, "dist/src/server/main.js");
+const MAIN = join(ROOT, "dist/bin/server.js");
 const LOOK_AGAIN_MS = 5;
 
 /** Arguments of node for a server of the built program on free ports. */

@@ -10,7 +10,7 @@ import { copyStore } from "../../src/store/sqlite/copy.js";
 import { runProcess, type ProcessResult } from "./run-process.js";
 import { ROOT } from "./source-tree.js";
 
-const CLI = join(ROOT, "dist/src/cli/main.js");
+const CLI = join(ROOT, "dist/bin/toolmark.js");
 
 /** Runs the built command to its end. */
 export function toolmark(...args: readonly string[]): Promise<ProcessResult> {
