@@ -143,7 +143,7 @@ export default defineConfig(
     },
   },
   {
-    files: ["*.config.{js,ts}", ".dependency-cruiser.mjs"],
+    files: ["*.config.{js,mjs,ts}", ".dependency-cruiser.mjs"],
     rules: { "no-restricted-syntax": ["error", ...SWALLOWED_ERROR] },
   },
 );

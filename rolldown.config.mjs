@@ -1,3 +1,4 @@
+import { fileURLToPath, URL } from "node:url";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "rolldown";
 
