@@ -1,5 +1,4 @@
 import { fileURLToPath, URL } from "node:url";
-import { fileURLToPath } from "node:url";
 import { defineConfig } from "rolldown";
 
 // Node takes about a millisecond for each module that it loads, and the server has 400: in a few files it is ready in
