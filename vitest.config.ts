@@ -11,7 +11,11 @@ process.stdout.write(`seed of this run: SEED=${seed} npm test\n`);
 
 const EVERY = "test/**/*.test.ts";
 /** These fake the clock or a module, which would stay so for the files after them in the process. */
-const ALONE = ["test/**/*expiry*.test.ts", "test/unit/commit-feed.test.ts", "test/fault/forged.test.ts"];
+const ALONE = [
+  "test/**/*expiry*.test.ts",
+  "test/unit/commit-feed.test.ts",
+  "test/fault/forged.test.ts",
+];
 
 export default defineConfig({
   test: {

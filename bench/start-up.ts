@@ -17,7 +17,7 @@ export async function measureStartUp(options: Options, folder: string): Promise<
   const largeFolder = keep ?? join(folder, "large");
   const large = await prepareLargeStore(largeFolder, { events, sessions });
   const loading = await measureLoads(rounds, storePath(largeFolder), large);
-  const verifying = await measureVerify(rounds, storePath(largeFolder), large);
+  const verifying = await measureVerify(rounds, storePath(largeFolder));
   const ready = await measureReady(starts, largeFolder, folder);
   return [...ready, ...loading, ...verifying];
 }

@@ -1,74 +1,33 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
-import { highWaterFloor } from "../src/ledger/load-session.js";
-import type { SessionRef, Store } from "../src/ledger/store-port.js";
-import { verifySession } from "../src/ledger/verify/verify-session.js";
-import { openStore } from "../src/server/service.js";
-import type { LargeStore } from "./large-store.js";
+import { verifyStore } from "../src/server/verify-store.js";
+import { threadsFor, verifyInThreads } from "../src/server/verify-threads.js";
 import { atLeast, barColumns, type Bar, column, grouped, median, print } from "./report.js";
 
 const EVENTS_PER_SECOND_MIN = 100_000;
-const SESSIONS = 500;
 
-interface Verified {
-  readonly events: number;
-  readonly seconds: number;
+/** How many events a second the `verify` command checks: the logs alone, and with every row that follows from them. */
+export async function measureVerify(rounds: number, path: string): Promise<readonly Bar[]> {
+  print(`\nverifying the file, medians of ${rounds} passes`);
+  print(`${"".padEnd(28)}${["events/s", "at least"].map(column).join("")}`);
+  const logs = await rates(rounds, path, true);
+  const bar = atLeast("verifying logs", median(logs), EVENTS_PER_SECOND_MIN);
+  print(`${"logs alone".padEnd(28)}${barColumns(bar, grouped)}   rounds: ${listed(logs)}`);
+  const all = await rates(rounds, path, false);
+  const figures = column(grouped(median(all))) + column("");
+  print(`${"every row".padEnd(28)}${figures}   rounds: ${listed(all)}`);
+  return [bar];
 }
 
-/** How many events a second are verified, with every row that belongs to them: of one long session, and of many. */
-export async function measureVerify(
-  rounds: number,
-  path: string,
-  { longEvents, pairs }: LargeStore,
-): Promise<readonly Bar[]> {
-  const [{ long }] = pairs;
-  const store = await openStore({ kind: "sqlite", path });
-  try {
-    print(`\nverifying, medians of ${rounds} passes`);
-    print(`${"".padEnd(28)}${["events/s", "at least"].map(column).join("")}`);
-    const ofLong = () => verifyAll(store, [long]);
-    const one = await rate(`session of ${grouped(longEvents)}`, rounds, ofLong);
-    const sessions = await usualSessions(store, pairs);
-    const name = `${grouped(sessions.length)} usual sessions`;
-    return [one, await rate(name, rounds, () => verifyAll(store, sessions))];
-  } finally {
-    await store.close();
-  }
-}
-
-async function rate(name: string, rounds: number, verify: () => Promise<Verified>): Promise<Bar> {
-  const rates: number[] = [];
+async function rates(rounds: number, path: string, logOnly: boolean): Promise<number[]> {
+  const found: number[] = [];
   for (let round = 0; round < rounds; round += 1) {
-    const { events, seconds } = await verify();
-    rates.push(events / seconds);
+    const verifySessions = verifyInThreads(threadsFor(path));
+    const report = await verifyStore({ path, logOnly, verifySessions });
+    if (!report.isSound) throw new Error(`${path} is not sound`);
+    found.push(report.eventsPerSecond);
   }
-  const bar = atLeast(`verifying, ${name}`, median(rates), EVENTS_PER_SECOND_MIN);
-  const all = rates.map((each) => each.toFixed(0)).join(" ");
-  print(`${name.padEnd(28)}${barColumns(bar, grouped)}   rounds: ${all}`);
-  return bar;
+  return found;
 }
 
-async function verifyAll(store: Store, sessions: readonly SessionRef[]): Promise<Verified> {
-  const startMs = performance.now();
-  let events = 0;
-  for (const session of sessions) {
-    const verdict = await verifySession(store, session, {
-      checkpoints: [],
-      generationFloor: highWaterFloor(store),
-      pause: nextTurn,
-      isAborted: () => false,
-    });
-    if (verdict?.outcome !== "sound") throw new Error(`${session.sessionId} is not sound`);
-    events += verdict.counts.events;
-  }
-  return { events, seconds: (performance.now() - startMs) / 1000 };
-}
-
-/** Sessions of the usual length. */
-async function usualSessions(store: Store, pairs: LargeStore["pairs"]): Promise<SessionRef[]> {
-  const page = await store.listSessions({
-    ...{ tenant: "default", visibleToSubject: undefined, ownerSubject: undefined },
-    ...{ state: undefined, afterCreatePosition: 0n, limit: SESSIONS },
-  });
-  const measured = new Set(pairs.flatMap(({ short, long }) => [short.sessionId, long.sessionId]));
-  return page.filter(({ sessionId }) => !measured.has(sessionId));
+function listed(values: readonly number[]): string {
+  return values.map((each) => each.toFixed(0)).join(" ");
 }

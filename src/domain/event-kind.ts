@@ -2,6 +2,8 @@
 export const EventKind = {
   sessionCreated: "SESSION_CREATED",
   sessionEnded: "SESSION_ENDED",
+  forked: "FORKED",
+  compacted: "COMPACTED",
   runBegun: "RUN_BEGUN",
   runEnded: "RUN_ENDED",
   turnAccepted: "TURN_ACCEPTED",
@@ -10,6 +12,7 @@ export const EventKind = {
   toolCallAmended: "TOOL_CALL_AMENDED",
   startGateLifted: "START_GATE_LIFTED",
   toolCallStarted: "TOOL_CALL_STARTED",
+  toolCallDelegated: "TOOL_CALL_DELEGATED",
   resultRecorded: "RESULT_RECORDED",
   lateResultRecorded: "LATE_RESULT_RECORDED",
   toolCallEnded: "TOOL_CALL_ENDED",

@@ -56,13 +56,15 @@ function evolveRecord(
 ): SessionState {
   const { record } = event.record;
   if (before === undefined) {
-    invariant(record.case === "session", "a session begins with its own record");
+    const session = record.case === "forked" ? record.value.session : sessionOf(record);
+    invariant(session !== undefined, "a session begins with its own record");
     return {
-      session: record.value,
+      session,
       sequence: 1n,
       sessionSequence: 1n,
-      highWater: event.revision ?? 0n,
+      highWater: record.case === "forked" ? record.value.highWater : 0n,
       activeRun: undefined,
+      compactedThrough: 0n,
       ...openOf(open),
     };
   }
@@ -93,9 +95,15 @@ function evolveRecord(
     case "authorization":
       evolveAuthorization(open, record.value);
       return counted;
+    case "compaction":
+      return { ...counted, compactedThrough: record.value.throughSequence };
     default:
       return counted;
   }
+}
+
+function sessionOf(record: EventRecord["record"]): SessionState["session"] | undefined {
+  return record.case === "session" ? record.value : undefined;
 }
 
 type RunRecord = Extract<EventRecord["record"], { case: "run" }>["value"];

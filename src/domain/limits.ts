@@ -12,6 +12,10 @@ export interface Limits {
    */
   readonly openCallsPerSession: number;
   readonly openAsksPerSession: number;
+  /** Delegating calls from a root session to the deepest below it. Each ask of a session names them all. */
+  readonly delegationDepth: number;
+  /** Sessions that work for one call. Each of its updates names them all. */
+  readonly sessionsPerCall: number;
   readonly streamsPerConnection: number;
   readonly pageSize: number;
 }
@@ -28,6 +32,8 @@ export const DEFAULT_LIMITS: Limits = {
   commandsPerApply: 256,
   openCallsPerSession: 4096,
   openAsksPerSession: 100,
+  delegationDepth: 100,
+  sessionsPerCall: 256,
   streamsPerConnection: 100,
   pageSize: 500,
 };

@@ -5,6 +5,8 @@ export function recordIdOf(record: EventRecord["record"]): string | undefined {
   switch (record.case) {
     case "session":
       return record.value.sessionId;
+    case "forked":
+      return record.value.session?.sessionId;
     case "run":
       return record.value.runId;
     case "turn":
@@ -22,6 +24,7 @@ export function recordIdOf(record: EventRecord["record"]): string | undefined {
     case "authorization":
       return record.value.authorizationId;
     case "provisional":
+    case "compaction":
     case undefined:
       return undefined;
   }

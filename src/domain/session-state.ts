@@ -53,6 +53,8 @@ export interface SessionState {
   readonly openAsks: ReadonlyMap<string, Ask>;
   /** In the order of parking. */
   readonly pendingAuthorizations: ReadonlyMap<string, Authorization>;
+  /** Sequence of the last archived event, 0 if none was. */
+  readonly compactedThrough: bigint;
 }
 
 /** An event as decided: what `evolve` folds and what is committed. */
@@ -89,6 +91,7 @@ function storedState(state: SessionState): StoredSessionState {
     sessionSequence: state.sessionSequence,
     openAsks: [...state.openAsks.values()],
     pendingAuthorizations: [...state.pendingAuthorizations.values()],
+    compactedThrough: state.compactedThrough,
   });
 }
 

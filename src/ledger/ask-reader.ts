@@ -16,11 +16,12 @@ import type { AnswerTokens } from "./answer-token.js";
 import { BodyReader } from "./body-reader.js";
 import { isIntactSession } from "./checksums.js";
 import { openAsk } from "./event-codec.js";
-import { PageBuilder, type Page } from "./page.js";
+import { PageBuilder, type Page, type PageRequest } from "./page.js";
 import { pageTokenOf, placeOf } from "./page-token.js";
-import { findVisible, visibleToSubject, type PageRequest } from "./reader.js";
+import { treeOf } from "./standing.js";
 import { findRecord } from "./stored-record.js";
 import type { AskQuery, AskScope, IndexedAsk, SessionRef, Store } from "./store-port.js";
+import { findVisible, visibleToSubject } from "./visibility.js";
 
 /** A caller who reads asks, and as what they may answer. */
 export interface Viewer {
@@ -86,13 +87,13 @@ export class AskReader {
     return isRefusal(ask) ? ask : this.#shown(viewer, session, ask);
   }
 
-  /** The asks that match, in the order of opening. Whether descendants are included changes nothing: there are none. */
+  /** The asks that match, in the order of opening. */
   async listAsks(
     viewer: Viewer,
     filter: AskFilter,
     page: PageRequest,
   ): Promise<Page<ShownAsk> | Refusal> {
-    const scope = await this.scopeOf(viewer.caller, filter.sessionId);
+    const scope = await this.scopeOf(viewer.caller, filter);
     if (isRefusal(scope)) return scope;
     const name = queryName(viewer.caller, filter);
     const after = placeOf(this.#store, name, page.pageToken);
@@ -130,17 +131,16 @@ export class AskReader {
     return { ask, receipt: record.value };
   }
 
-  /** The asks of one session, which the caller must be allowed to know of, or of all that they may. */
-  async scopeOf(caller: Caller, sessionId: string): Promise<AskScope | Refusal> {
-    if (sessionId !== "") {
-      const session = await findVisible(this.#store, caller, sessionId);
-      if (isRefusal(session)) return session;
-    }
-    return {
-      tenant: caller.tenant,
-      visibleToSubject: visibleToSubject(caller),
-      sessionId: sessionId === "" ? undefined : sessionId,
-    };
+  /** The asks of one session, which the caller must be allowed to know of, or of its tree, or of all that they may. */
+  async scopeOf(
+    caller: Caller,
+    { sessionId, includeDescendants }: Pick<AskFilter, "sessionId" | "includeDescendants">,
+  ): Promise<AskScope | Refusal> {
+    const visible = { tenant: caller.tenant, visibleToSubject: visibleToSubject(caller) };
+    if (sessionId === "") return { ...visible, sessionId: undefined, tree: undefined };
+    const session = await findVisible(this.#store, caller, sessionId);
+    if (isRefusal(session)) return session;
+    return { ...visible, sessionId, tree: includeDescendants ? treeOf(session) : undefined };
   }
 
   /** Open asks of a range, opened at or before a position, in the order of opening: rows for `show`. */
@@ -166,8 +166,9 @@ export class AskReader {
   /** A row as its viewer sees it. A damaged one is refused within one session, and bare among those of several. */
   async show(viewer: Viewer, scope: AskScope, row: IndexedAsk): Promise<ShownAsk | Refusal> {
     const ask = openAsk(row);
-    const shown = isRefusal(ask) ? ask : await this.#shown(viewer, row, ask);
-    if (!isRefusal(shown) || scope.sessionId !== undefined) return shown;
+    const shown = isRefusal(ask) ? ask : await this.#shownIn(scope, viewer, row, ask);
+    const isOfOne = scope.sessionId !== undefined && scope.tree === undefined;
+    if (!isRefusal(shown) || isOfOne) return shown;
     // One damaged ask must not hide the others.
     return this.#bare(row);
   }
@@ -186,6 +187,18 @@ export class AskReader {
     if (isRefusal(record)) return record;
     if (record?.case === "ask") return record.value;
     return refuse(ErrorReason.ASK_NOT_FOUND, "the session has no such ask");
+  }
+
+  /** Rows of sessions say what stands below what: an ask that says otherwise itself was found by an altered one. */
+  async #shownIn(
+    { tree }: AskScope,
+    viewer: Viewer,
+    row: IndexedAsk,
+    ask: Ask,
+  ): Promise<ShownAsk | Refusal> {
+    const above = ask.delegationPath.map(({ sessionId }) => sessionId);
+    const isInTree = tree === undefined || [row.sessionId, ...above].includes(tree.sessionId);
+    return isInTree ? this.#shown(viewer, row, ask) : refuseDamagedRecord(row.askId);
   }
 
   async #shown(

@@ -4,22 +4,25 @@ import { RequestOutcomeSchema } from "../../gen/toolmark/storage/v1/storage_pb.j
 import { ActorKind, ActorSchema, type Actor } from "../../gen/toolmark/v1/origin_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import type { CreateSessionRequest } from "../../gen/toolmark/v1/session_service_pb.js";
 import { equalBytes } from "../domain/bytes.js";
-import { answerAsk } from "../domain/decide/answer-ask.js";
-import { decideApply, type SessionDecision } from "../domain/decide/apply.js";
-import { beginRun } from "../domain/decide/begin-run.js";
-import { Draft, type Decided, type Facts } from "../domain/decide/draft.js";
+import type { SessionDecision } from "../domain/decide/apply.js";
+import { Draft, type Facts } from "../domain/decide/draft.js";
 import { expireDue, hasDue, SYSTEM_ACTOR } from "../domain/decide/expire-due.js";
-import { referencesOf, referencesOfAnswer, type References } from "../domain/decide/references.js";
-import { createSession, endSession, refuseClosed } from "../domain/decide/session.js";
+import type { References } from "../domain/decide/references.js";
+import { delegate, type Standing } from "../domain/decide/delegate.js";
+import { forkSession } from "../domain/decide/fork-session.js";
+import { createSession, refuseClosed } from "../domain/decide/session.js";
 import { evolve } from "../domain/evolve.js";
 import type { MintId } from "../domain/identity.js";
+import { invariant } from "../domain/invariant.js";
 import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { AnswerTokens } from "./answer-token.js";
 import { findBody } from "./body-reader.js";
 import { creationChecksum, requestChecksum } from "./checksums.js";
+import { decideOn, isOpen, referencesOfMutation } from "./decide-mutation.js";
 import { openPayload, refuseDamagedRow } from "./event-codec.js";
 import { highWaterFloor } from "./load-session.js";
 import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
@@ -27,10 +30,11 @@ import {
   mutationDigest,
   type Creation,
   type Expiration,
+  type Fork,
   type Mutation,
   type SessionMutation,
 } from "./mutation.js";
-import { Provisional } from "./provisional.js";
+import { Provisional, type DecidedWrite } from "./provisional.js";
 import { refuseLargeReply } from "./reply-size.js";
 import { findRecord } from "./stored-record.js";
 import type { CreationRow, RequestRow, SessionRef, Store } from "./store-port.js";
@@ -86,6 +90,8 @@ export class Batch {
         return this.#create(caller, mutation, waiting);
       case "expire":
         return this.#expire(caller, mutation);
+      case "forkSession":
+        return this.#fork(caller, mutation, waiting, remembered);
       default:
         return this.#change(caller, mutation, waiting, remembered);
     }
@@ -103,10 +109,13 @@ export class Batch {
 
     const sessionId = this.#options.mintId("session");
     const session = { tenant, sessionId };
+    const delegated = await this.#delegate(caller, mutation.request, sessionId);
+    if (isRefusal(delegated)) return delegated;
     const facts = this.#facts(caller, actorOf(caller), session, NOTHING_FOUND);
     const draft = new Draft(sessionId, undefined, facts);
-    const decided = createSession(draft, mutation.request);
+    const decided = createSession(draft, mutation.request, delegated?.standing);
     if (isRefusal(decided)) return decided;
+    if (delegated !== undefined) this.provisional.add(delegated.write);
     const highWater = highWaterFloor(this.#options.store);
     const state = { ...evolve(undefined, decided.events), highWater };
     const remembered = { tenant, subject, requestId, digest, sessionId };
@@ -116,6 +125,34 @@ export class Batch {
       { ...decided, state, replies: [decided.reply] },
       { creation },
     );
+  }
+
+  /** What a delegation writes to its parent, not added yet. */
+  async #delegate(
+    caller: Caller,
+    request: CreateSessionRequest,
+    childSessionId: string,
+  ): Promise<Delegated | Refusal | undefined> {
+    const { delegation } = request;
+    if (delegation === undefined) return undefined;
+    const session = { tenant: caller.tenant, sessionId: delegation.parentSessionId };
+    const loaded = await this.#session(session);
+    if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
+    if (loaded.kind === "read-only") return refuseReadOnly();
+    const closed = refuseClosed(loaded.state, "createSession");
+    if (closed !== undefined) return closed;
+    const before = this.#expired(caller, loaded, NOTHING_DUE);
+    const { state } = before;
+    const named = { recordIds: [delegation.parentToolCallId], bodyRefs: [] };
+    const found = await this.#lookUp(before, named);
+    if (isRefusal(found)) return found;
+    const facts = this.#facts(caller, actorOf(caller), session, found);
+    const draft = new Draft(session.sessionId, state, facts);
+    const standing = delegate(draft, state, request, childSessionId);
+    if (isRefusal(standing)) return standing;
+    const decision = { ...draft.decision([]), state: evolve(state, draft.events), replies: [] };
+    const context = { ...this.#writeContext(caller), session, before };
+    return { standing, write: writeOf(context, decision, NOT_REMEMBERED) };
   }
 
   #repeatCreation(known: CreationRow, digest: Uint8Array): Promise<Replies | Refusal> {
@@ -156,6 +193,40 @@ export class Batch {
     });
   }
 
+  /** Begins the copy, and lets the source remember the request. Nothing else of the source changes. */
+  async #fork(
+    caller: Caller,
+    { request, copy, ...mutation }: Fork,
+    waiting: Waiting,
+    remembered: RequestRow | undefined,
+  ): Promise<Replies | Refusal> {
+    const { sessionId, requestId } = request;
+    const source = { tenant: caller.tenant, sessionId };
+    const loaded = await this.#session(source);
+    if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
+    const digest = mutationDigest({ ...mutation, request, copy });
+    const known = this.provisional.writtenTo(source).requests.get(requestId) ?? remembered;
+    if (known !== undefined) return this.#repeat(source, known, digest);
+    if (loaded.kind === "read-only") return refuseReadOnly();
+    const closed = refuseClosed(loaded.state, mutation.kind);
+    if (closed !== undefined) return closed;
+    if (waiting.aborted !== undefined) return waiting.aborted;
+    invariant(copy !== undefined, "a fork that was not made before brings its copy");
+    const session = { tenant: caller.tenant, sessionId: copy.newSessionId };
+    const facts = this.#facts(caller, actorOf(caller), session, NOTHING_FOUND);
+    const decided = forkSession(new Draft(copy.newSessionId, undefined, facts), copy);
+    if (isRefusal(decided)) return decided;
+    const floor = highWaterFloor(this.#options.store);
+    const state = evolve(undefined, decided.events);
+    const highWater = state.highWater > floor ? state.highWater : floor;
+    const decision = { ...decided, state: { ...state, highWater }, replies: [decided.reply] };
+    const context = { ...this.#writeContext(caller), session, before: undefined };
+    this.provisional.add(writeOf(context, decision, NOT_REMEMBERED, copy));
+    const memo = { session: source, requestId, digest, madeSessionId: copy.newSessionId };
+    this.provisional.remember(loaded, requestRow(memo, decision));
+    return decision.replies.map((reply) => reply.map(({ record }) => record));
+  }
+
   async #expire(caller: Caller, { session, dueIds }: Expiration): Promise<Replies | Refusal> {
     const loaded = await this.#session(session);
     if (loaded === undefined) return refuseUnknownSession();
@@ -173,7 +244,7 @@ export class Batch {
     const decision = expireDue(sessionId, before.state, facts, dueIds);
     if (decision.events.length === 0) return before;
     const context = { ...this.#writeContext(caller), actor: SYSTEM_ACTOR, session, before };
-    const written = writeOf(context, decision, { creation: undefined, request: undefined });
+    const written = writeOf(context, decision, NOT_REMEMBERED);
     this.provisional.add(written);
     return written.session;
   }
@@ -183,9 +254,9 @@ export class Batch {
       return Promise.resolve(refuseDamagedRow(known.requestId));
     }
     if (!equalBytes(known.digest, digest)) return Promise.resolve(refuseReused());
-    const { commands } = fromBinary(RequestOutcomeSchema, known.outcome);
+    const { commands, madeSessionId } = fromBinary(RequestOutcomeSchema, known.outcome);
     return this.#recordsOf(
-      session,
+      madeSessionId === "" ? session : { tenant: session.tenant, sessionId: madeSessionId },
       commands.map(({ sequences }) => sequences),
     );
   }
@@ -283,6 +354,14 @@ export class Batch {
   }
 }
 
+/** A delegation as the parent sees it. */
+interface Delegated {
+  readonly standing: Standing;
+  readonly write: DecidedWrite;
+}
+
+const NOT_REMEMBERED = { creation: undefined, request: undefined };
+
 /** What was looked up for a command. */
 interface Found {
   readonly records: Map<string, EventRecord["record"]>;
@@ -296,28 +375,6 @@ function actorOf({ subject }: Caller): Actor {
   return create(ActorSchema, { subject, kind: ActorKind.PRINCIPAL });
 }
 
-function referencesOfMutation(mutation: SessionMutation, state: LiveSession["state"]): References {
-  switch (mutation.kind) {
-    case "apply":
-      return referencesOf(mutation.request.runId, mutation.request.commands, state);
-    case "answerAsk":
-      return referencesOfAnswer(mutation.request);
-    case "beginRun":
-    case "endSession":
-      return { recordIds: [], bodyRefs: [] };
-  }
-}
-
-/** Whether the state itself holds the record as it is. */
-function isOpen(state: LiveSession["state"], recordId: string): boolean {
-  return (
-    recordId === state.activeRun?.runId ||
-    state.openCalls.has(recordId) ||
-    state.openAsks.has(recordId) ||
-    state.pendingAuthorizations.has(recordId)
-  );
-}
-
 /** How a request is remembered. */
 type Memo = { readonly creation: CreationRow; readonly requestId?: undefined } | RequestMemo;
 
@@ -326,10 +383,13 @@ interface RequestMemo {
   readonly session: SessionRef;
   readonly requestId: string;
   readonly digest: Uint8Array;
+  /** The session that the events are in, if the request made one. */
+  readonly madeSessionId?: string;
 }
 
 function requestRow({ session, ...memo }: RequestMemo, decision: SessionDecision): RequestRow {
   const outcome = create(RequestOutcomeSchema, {
+    madeSessionId: memo.madeSessionId ?? "",
     commands: decision.replies.map((reply) => ({
       sequences: reply.map(({ sequence }) => sequence),
     })),
@@ -337,34 +397,6 @@ function requestRow({ session, ...memo }: RequestMemo, decision: SessionDecision
   const { requestId, digest } = memo;
   const row = { requestId, digest, outcome: toBinary(RequestOutcomeSchema, outcome) };
   return { ...row, checksum: requestChecksum(session, row) };
-}
-
-function decideOn(
-  state: LiveSession["state"],
-  mutation: SessionMutation,
-  facts: Facts,
-): SessionDecision | Refusal {
-  const closed = refuseClosed(state, mutation.kind);
-  if (closed !== undefined) return closed;
-  if (mutation.kind === "apply") return decideApply(state, mutation.request, facts);
-  const decided = decideOne(new Draft(mutation.request.sessionId, state, facts), state, mutation);
-  if (isRefusal(decided)) return decided;
-  return { ...decided, state: evolve(state, decided.events), replies: [decided.reply] };
-}
-
-function decideOne(
-  draft: Draft,
-  state: LiveSession["state"],
-  { kind, request }: Exclude<SessionMutation, { kind: "apply" }>,
-): Decided {
-  switch (kind) {
-    case "beginRun":
-      return beginRun(draft, state, request);
-    case "endSession":
-      return endSession(draft, state, request);
-    case "answerAsk":
-      return answerAsk(draft, state, request);
-  }
 }
 
 /** The same answer for a session that is not there and for one that the caller may not know of. */

@@ -123,7 +123,7 @@ export function isIntactBody({ sessionId }: SessionRef, body: BodyRow): boolean 
   );
 }
 
-function refuseDamagedBody(bodyRef: string): Refusal {
+export function refuseDamagedBody(bodyRef: string): Refusal {
   return refuse(ErrorReason.DATA_DAMAGED, "a body does not match its digest and is not served", {
     id: bodyRef,
   });

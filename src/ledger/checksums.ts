@@ -14,6 +14,8 @@ export function sessionChecksum(row: Omit<SessionRow, "checksum">): Uint8Array {
     row.sessionId,
     row.ownerSubject,
     row.createdBySubject,
+    row.parentSessionId,
+    row.rootSessionId,
     BigInt(row.state),
     row.createPosition,
     head.sequence,

@@ -24,7 +24,10 @@ export class CommitFeed {
   readonly #deadlines = new Set<{ readonly wake: (set: DeadlinesSet) => void }>();
 
   /** Calls `wake` after each commit that changed an ask of the scope. Returns how to stop. */
-  onAsksChanged({ tenant, visibleToSubject, sessionId }: AskScope, wake: () => void): () => void {
+  onAsksChanged({ tenant, visibleToSubject, sessionId, tree }: AskScope, wake: () => void) {
+    if (tree !== undefined) {
+      return this.#subscribe(topicOf({ tenant, rootSessionId: tree.rootSessionId }), wake);
+    }
     // Whoever may see a session may see each ask of it.
     if (sessionId !== undefined) return this.#subscribe(topicOf({ tenant, sessionId }), wake);
     return this.#subscribe(topicOf({ tenant, subject: visibleToSubject }), wake);
@@ -82,12 +85,13 @@ export class CommitFeed {
 interface Topic {
   readonly tenant: string;
   readonly subject?: string | undefined;
+  readonly rootSessionId?: string;
   readonly sessionId?: string;
   readonly askId?: string | undefined;
 }
 
-function topicOf({ tenant, subject, sessionId, askId }: Topic): string {
-  return JSON.stringify([tenant, subject, sessionId, askId]);
+function topicOf({ tenant, subject, rootSessionId, sessionId, askId }: Topic): string {
+  return JSON.stringify([tenant, subject, rootSessionId, sessionId, askId]);
 }
 
 /** Every topic that a write changes asks of. */
@@ -98,6 +102,7 @@ function topicsOf({ tenant, sessionId, session, events }: CommandWrite): readonl
     topicOf({ tenant }),
     topicOf({ tenant, subject: session.ownerSubject }),
     topicOf({ tenant, subject: session.createdBySubject }),
+    topicOf({ tenant, rootSessionId: session.rootSessionId }),
     topicOf({ tenant, sessionId }),
     ...asks.map(({ record }) => topicOf({ tenant, sessionId, askId: record?.recordId })),
   ];

@@ -26,6 +26,7 @@ import {
 
 const FAMILY = {
   session: RecordFamily.session,
+  forked: RecordFamily.session,
   run: RecordFamily.run,
   turn: RecordFamily.turn,
   message: RecordFamily.message,
@@ -38,12 +39,17 @@ const FAMILY = {
 
 const SALT_BYTES = 16;
 
-function recordKeyOf(record: EventRecord["record"]): RecordKey | undefined {
+/** The key that a record is found by. Absent for events that update none. */
+export function recordKeyOf(record: EventRecord["record"]): RecordKey | undefined {
   const recordId = recordIdOf(record);
-  if (recordId === undefined || record.case === undefined || record.case === "provisional") {
-    return undefined;
-  }
+  if (recordId === undefined || !isIndexed(record)) return undefined;
   return { recordId, family: FAMILY[record.case], toolCallId: toolCallIdOf(record) };
+}
+
+function isIndexed(
+  record: EventRecord["record"],
+): record is Extract<EventRecord["record"], { case: keyof typeof FAMILY }> {
+  return record.case !== undefined && record.case in FAMILY;
 }
 
 /** Where an event goes: what its row holds beside the payload. */
@@ -170,8 +176,11 @@ export function openPayload(row: EventRow): EventPayload | Refusal {
   return fromBinary(EventPayloadSchema, row.payload);
 }
 
-/** The record that the index names, checked to be that record. */
-export function openRecord(indexed: IndexedRecord): EventRecord | Refusal {
+/**
+ * The record of the last event that the index names, checked to be of the record that it names. Of a record that a fork
+ * copied: the event that brought it.
+ */
+export function openIndexed(indexed: IndexedRecord): EventRecord | Refusal {
   const { event, lastSequence, lastChain } = indexed;
   if (event === undefined || !equalBytes(event.chain, lastChain)) {
     return refuseDamaged(lastSequence);
@@ -179,13 +188,13 @@ export function openRecord(indexed: IndexedRecord): EventRecord | Refusal {
   const payload = openPayload(event);
   if (isRefusal(payload)) return payload;
   const { record } = payload;
-  if (record === undefined || !isSameKey(recordKeyOf(record.record), indexed)) {
-    return refuseDamaged(lastSequence);
-  }
-  return record;
+  if (record === undefined) return refuseDamaged(lastSequence);
+  const isNamed = indexed.firstSequence < 0n || isSameKey(recordKeyOf(record.record), indexed);
+  return isNamed ? record : refuseDamaged(lastSequence);
 }
 
-function isSameKey(found: RecordKey | undefined, indexed: RecordKey): boolean {
+/** Whether a record is the one that an index row is about. */
+export function isSameKey(found: RecordKey | undefined, indexed: RecordKey): boolean {
   return (
     found?.recordId === indexed.recordId &&
     found.family === indexed.family &&

@@ -9,13 +9,14 @@ import type { CommitFeed } from "./commit-feed.js";
 import type { Expiration, Mutation } from "./mutation.js";
 import type { ReviewDetails } from "./review-details.js";
 import { takeSnapshot } from "./snapshot.js";
-import type {
-  CommandWrite,
-  CommitFailure,
-  CommitResult,
-  RequestRef,
-  RequestRow,
-  SessionRef,
+import {
+  StoreFault,
+  type CommandWrite,
+  type CommitFailure,
+  type CommitResult,
+  type RequestRef,
+  type RequestRow,
+  type SessionRef,
 } from "./store-port.js";
 
 /** Most commands that wait at a time; more are refused. */
@@ -54,6 +55,9 @@ interface Pending {
   readonly resolve: (reply: Replies | Refusal) => void;
   readonly reject: (error: Error) => void;
 }
+
+/** What the store knows of a request's id, or why it cannot say. */
+type Remembered = RequestRow | undefined | Error;
 
 /** A decided command that waits for its batch's commit. */
 interface Answered {
@@ -178,7 +182,7 @@ export class Ledger {
     this.#position ??= await this.#options.store.lastPosition();
     const batch = new Batch(this.#options, (ref) => this.#load(ref), this.#position);
     const answers: Answered[] = [];
-    const remembered = await this.#options.store.findRequests(commands.map(requestRef));
+    const remembered = await this.#remembered(commands.map(requestRef));
     for (const [index, pending] of commands.entries()) {
       if (batch.provisional.bodyBytes >= BATCH_BODY_BYTES_MAX) break;
       answers.push(await decide(batch, pending, remembered[index]));
@@ -206,6 +210,21 @@ export class Ledger {
     const refusal = refuseCommit(result.reason);
     for (const { pending } of answers) pending.resolve(refusal);
     return left;
+  }
+
+  /** A row that cannot be read is its own command's fault alone, so that all are then looked up one by one. */
+  async #remembered(refs: readonly RequestRef[]): Promise<readonly Remembered[]> {
+    const { store } = this.#options;
+    try {
+      return await store.findRequests(refs);
+    } catch (error) {
+      if (!(error instanceof StoreFault)) throw error;
+      const found: Remembered[] = [];
+      for (const ref of refs) {
+        found.push(await store.findRequests([ref]).then(([row]) => row, toFault));
+      }
+      return found;
+    }
   }
 
   #forget(reason: CommitFailure, sessionKeys: Iterable<string>): void {
@@ -262,14 +281,13 @@ function requestRef({ caller: { tenant }, mutation }: Pending): RequestRef {
   return { session: { tenant, sessionId }, requestId: mutation.request.requestId };
 }
 
-async function decide(
-  batch: Batch,
-  pending: Pending,
-  remembered: RequestRow | undefined,
-): Promise<Answered> {
+async function decide(batch: Batch, pending: Pending, remembered: Remembered): Promise<Answered> {
   const { caller, mutation, waiting } = pending;
   const { writes } = batch.provisional;
   const from = writes.length;
+  if (remembered instanceof Error) {
+    return { pending, reply: remembered, writes: { from, to: from } };
+  }
   try {
     const reply = await batch.decide(caller, mutation, waiting, remembered);
     return { pending, reply, writes: { from, to: writes.length } };
@@ -278,6 +296,11 @@ async function decide(
     if (error instanceof InvariantError || !(error instanceof Error)) throw error;
     return { pending, reply: error, writes: { from, to: writes.length } };
   }
+}
+
+function toFault(error: unknown): Error {
+  if (error instanceof StoreFault) return error;
+  throw error;
 }
 
 function settle(answers: readonly Answered[]): void {

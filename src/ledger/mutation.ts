@@ -10,20 +10,57 @@ import {
   type AnswerAskRequest,
 } from "../../gen/toolmark/v1/approval_service_pb.js";
 import {
+  CompactSessionRequestSchema,
   CreateSessionRequestSchema,
   EndSessionRequestSchema,
+  ForkSessionRequestSchema,
+  type CompactSessionRequest,
   type CreateSessionRequest,
   type EndSessionRequest,
+  type ForkSessionRequest,
 } from "../../gen/toolmark/v1/session_service_pb.js";
+import type { ForkBase } from "../domain/decide/fork-session.js";
 import { digestOf } from "../domain/sha256.js";
-import type { SessionRef } from "./store-port.js";
+import type { BodyCopy, PairingRow, RecordKey, SessionRef } from "./store-port.js";
 
 /** A request that changes an existing session. */
 export type SessionMutation =
   | { readonly kind: "apply"; readonly request: ApplyRequest }
   | { readonly kind: "beginRun"; readonly request: BeginRunRequest }
   | { readonly kind: "endSession"; readonly request: EndSessionRequest }
+  | Compaction
+  | Cancellation
   | { readonly kind: "answerAsk"; readonly request: AnswerAskRequest };
+
+/** A request to archive events, with the last one that can be. */
+export interface Compaction {
+  readonly kind: "compactSession";
+  readonly request: CompactSessionRequest;
+  readonly throughSequence: bigint;
+}
+
+/** A request to copy a session, with the copy. */
+export interface Fork {
+  readonly kind: "forkSession";
+  readonly request: ForkSessionRequest;
+  /** Absent in one that is known to be sent again. */
+  readonly copy: SessionCopy | undefined;
+}
+
+/** A session as it stood after an event, made ready to begin another one. */
+export interface SessionCopy extends ForkBase {
+  readonly newSessionId: string;
+  /** Keys of the records of the base state, in their order. */
+  readonly inherited: readonly RecordKey[];
+  readonly bodyCopies: readonly BodyCopy[];
+  readonly pairings: readonly PairingRow[];
+}
+
+/** Ends what is unfinished in a session, for a request to end one above it. */
+export interface Cancellation {
+  readonly kind: "cancelUnfinished";
+  readonly request: Pick<EndSessionRequest, "sessionId" | "requestId">;
+}
 
 /** A request that makes a session. */
 export interface Creation {
@@ -31,7 +68,7 @@ export interface Creation {
   readonly request: CreateSessionRequest;
 }
 
-export type Mutation = SessionMutation | Creation;
+export type Mutation = SessionMutation | Fork | Creation;
 
 /** The service's own doing: what has waited long enough expires. It has no request and is not remembered. */
 export interface Expiration {
@@ -49,6 +86,12 @@ function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
       return toBinary(BeginRunRequestSchema, { ...mutation.request, requestId: "" });
     case "endSession":
       return toBinary(EndSessionRequestSchema, { ...mutation.request, requestId: "" });
+    case "compactSession":
+      return toBinary(CompactSessionRequestSchema, { ...mutation.request, requestId: "" });
+    case "forkSession":
+      return toBinary(ForkSessionRequestSchema, { ...mutation.request, requestId: "" });
+    case "cancelUnfinished":
+      return new Uint8Array(0);
     case "answerAsk":
       return toBinary(AnswerAskRequestSchema, { ...mutation.request, requestId: "" });
     case "createSession":

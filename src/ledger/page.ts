@@ -1,5 +1,11 @@
 import type { Limits } from "../domain/limits.js";
 
+/** Which page of a list is wanted. */
+export interface PageRequest {
+  readonly pageSize: number;
+  readonly pageToken: string;
+}
+
 /** A page of a list and the token of the next one, empty on the last page. */
 export interface Page<Item> {
   readonly items: readonly Item[];
@@ -15,6 +21,11 @@ function pageSizeOf(requested: number, limits: Limits): number {
   return Math.min(requested === 0 ? DEFAULT_PAGE_SIZE : requested, limits.pageSize);
 }
 
+/** Most bytes of a list's entries in one reply, encoded. */
+export function listBytesMax({ outgoingMessageBytes }: Limits): number {
+  return Math.floor(outgoingMessageBytes / JSON_GROWTH_MAX);
+}
+
 /** Collects entries until the page is full by count or by bytes; the first entry always fits. */
 export class PageBuilder<Item> {
   readonly items: Item[] = [];
@@ -25,7 +36,7 @@ export class PageBuilder<Item> {
 
   constructor(requestedSize: number, limits: Limits) {
     this.#size = pageSizeOf(requestedSize, limits);
-    this.#bytesMax = Math.floor(limits.outgoingMessageBytes / JSON_GROWTH_MAX);
+    this.#bytesMax = listBytesMax(limits);
   }
 
   /** How many rows to read: one more than the page holds, to know whether another follows. */

@@ -59,6 +59,15 @@ export class Provisional {
     }
   }
 
+  /** Lets a session remember a request that changed nothing of it. */
+  remember(session: LiveSession, request: RequestRow): void {
+    const { row } = session;
+    const { tenant, sessionId } = row;
+    const nothing = { events: [], bodies: [], pairings: [], creation: undefined };
+    const write = { tenant, sessionId, session: row, ...nothing, request, snapshot: undefined };
+    this.add({ write, session, records: [] });
+  }
+
   writtenTo(session: SessionRef): typeof NOTHING {
     return this.#written.get(sessionKey(session)) ?? NOTHING;
   }

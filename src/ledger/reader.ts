@@ -3,6 +3,10 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { AuthorizationSchema, type Authorization } from "../../gen/toolmark/v1/authorization_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import type {
+  ListHooksRequest,
+  ListToolCallsRequest,
+} from "../../gen/toolmark/v1/history_service_pb.js";
 import { HookSchema, type Hook } from "../../gen/toolmark/v1/hook_pb.js";
 import { ReceiptSchema, type Receipt } from "../../gen/toolmark/v1/receipt_pb.js";
 import {
@@ -14,41 +18,36 @@ import {
 import { ToolCallSchema, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { CHAIN_START } from "../domain/chain.js";
 import type { Limits } from "../domain/limits.js";
-import { maySee, type Caller } from "../domain/principal.js";
+import type { Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
-import { refuseUnknownSession } from "./batch.js";
 import { BodyReader, type BodyChunk, type BodyRange } from "./body-reader.js";
 import { isIntactSession } from "./checksums.js";
-import {
-  eventOf,
-  followsChain,
-  openPayload,
-  openRecord,
-  refuseDamaged,
-  refuseDamagedRow,
-} from "./event-codec.js";
+import { eventOf, followsChain, openPayload, refuseDamaged } from "./event-codec.js";
 import { highWaterFloor } from "./load-session.js";
-import { PageBuilder, type Page } from "./page.js";
-import { pageTokenOf, placeOf } from "./page-token.js";
-import { findRecord } from "./stored-record.js";
-import {
-  RecordFamily,
-  type IndexedRecord,
-  type SessionQuery,
-  type SessionRow,
-  type Store,
-} from "./store-port.js";
-
-/** Which page of a list is wanted. */
-export interface PageRequest {
-  readonly pageSize: number;
-  readonly pageToken: string;
-}
+import { PageBuilder, type Page, type PageRequest } from "./page.js";
+import { pageTokenOf, placeOf, recordPlaceOf } from "./page-token.js";
+import { sizedItem, type ItemOf, type SizedItem } from "./sized-item.js";
+import { treeOf } from "./standing.js";
+import { findRecord, findSessionRecord } from "./stored-record.js";
+import { RecordFamily, type SessionQuery, type SessionRow, type Store } from "./store-port.js";
+import { findVisible, visibleToSubject } from "./visibility.js";
+import { TreeReader, type TreePage } from "./tree-reader.js";
 
 export interface SessionFilter {
   readonly ownerSubject: string;
   readonly state: SessionRow["state"];
+  /** Only sessions below it. Empty: all. */
+  readonly ancestorSessionId: string;
 }
+
+/** Which calls are wanted, as ListToolCalls says it. */
+export type ListToolCallsFilter = Pick<ListToolCallsRequest, "sessionId" | "includeDescendants">;
+
+/** Which hook records are wanted, as ListHooks says it. */
+export type ListHooksFilter = Pick<
+  ListHooksRequest,
+  "sessionId" | "toolCallId" | "includeDescendants"
+>;
 
 /**
  * Reads committed records for callers who may see their session. Every row is checked against its commitment, every
@@ -58,9 +57,11 @@ export class Reader {
   readonly #store: Store;
   readonly #limits: Limits;
   readonly #bodies: BodyReader;
+  readonly #trees: TreeReader;
 
   constructor(store: Store, limits: Limits) {
     this.#store = store;
+    this.#trees = new TreeReader(store, limits);
     this.#limits = limits;
     this.#bodies = new BodyReader(store, limits.inlineBodyBytes);
   }
@@ -75,15 +76,20 @@ export class Reader {
     filter: SessionFilter,
     page: PageRequest,
   ): Promise<Page<Session> | Refusal> {
-    const { ownerSubject, state } = filter;
+    const { ownerSubject, state, ancestorSessionId } = filter;
+    const ancestor =
+      ancestorSessionId === "" ? undefined : await this.#visible(caller, ancestorSessionId);
+    if (isRefusal(ancestor)) return ancestor;
     const query = ["sessions", caller.tenant, caller.scope, caller.subject, ownerSubject];
-    query.push(String(state));
+    query.push(String(state), ancestorSessionId);
     const after = placeOf(this.#store, query, page.pageToken);
     if (isRefusal(after)) return after;
     const builder = new PageBuilder<Session>(page.pageSize, this.#limits);
     const rows = await this.#store.listSessions({
       ...sessionQuery(caller, filter),
-      afterCreatePosition: after,
+      tree: ancestor && treeOf(ancestor),
+      // Every session below another one was created after it.
+      afterCreatePosition: after === 0n && ancestor !== undefined ? ancestor.createPosition : after,
       limit: builder.rowsToRead,
     });
     let taken = 0;
@@ -156,31 +162,43 @@ export class Reader {
 
   async listToolCalls(
     caller: Caller,
-    sessionId: string,
+    { sessionId, includeDescendants }: ListToolCallsFilter,
     page: PageRequest,
-  ): Promise<Page<ToolCall> | Refusal> {
+  ): Promise<TreePage<ToolCall> | Refusal> {
     const row = await this.#visible(caller, sessionId);
     if (isRefusal(row)) return row;
-    const which = { family: RecordFamily.toolCall, toolCallId: "" };
-    return this.#listRecords(row, which, page, async ({ record }) => {
+    const family = RecordFamily.toolCall;
+    const itemOf = (of: SessionRow) => this.#toolCallItem(of);
+    if (includeDescendants) return this.#trees.list(caller, row, { family, itemOf }, page);
+    return alone(await this.#listRecords(row, { family, toolCallId: "" }, page, itemOf(row)));
+  }
+
+  #toolCallItem(row: SessionRow): ItemOf<ToolCall> {
+    return async ({ record }) => {
       if (record.case !== "toolCall") return undefined;
       const item = await this.#bodies.withData(row, record.value);
       return isRefusal(item) ? item : { item, sizeBytes: toBinary(ToolCallSchema, item).length };
-    });
+    };
   }
 
-  listHooks(
+  async listHooks(
     caller: Caller,
-    sessionId: string,
-    toolCallId: string,
+    { sessionId, toolCallId, includeDescendants }: ListHooksFilter,
     page: PageRequest,
-  ): Promise<Page<Hook> | Refusal> {
-    const which = { sessionId, toolCallId, family: RecordFamily.hook };
-    return this.#listEvidence(caller, which, page, (record) =>
-      record.case === "hook"
-        ? { item: record.value, sizeBytes: toBinary(HookSchema, record.value).length }
-        : undefined,
-    );
+  ): Promise<TreePage<Hook> | Refusal> {
+    const family = RecordFamily.hook;
+    if (!includeDescendants) {
+      return alone(
+        await this.#listEvidence(caller, { sessionId, toolCallId, family }, page, hookItem),
+      );
+    }
+    const row = await this.#visible(caller, sessionId);
+    if (isRefusal(row)) return row;
+    const itemOf =
+      (): ItemOf<Hook> =>
+      async ({ record }) =>
+        hookItem(record);
+    return this.#trees.list(caller, row, { family, itemOf }, page);
   }
 
   listReceipts(
@@ -276,14 +294,8 @@ export class Reader {
   }
 
   async #sessionOf(row: SessionRow): Promise<Session | Refusal> {
-    const { head } = row;
-    const event = await this.#store.readEvent(row, head.sessionSequence);
-    if (event === undefined) return refuseDamaged(head.sessionSequence);
-    const payload = openPayload(event);
-    if (isRefusal(payload)) return payload;
-    const record = payload.record?.record;
-    if (record?.case !== "session") return refuseDamaged(head.sessionSequence);
-    return this.#withHead(record.value, row);
+    const session = await findSessionRecord(this.#store, row);
+    return isRefusal(session) ? session : this.#withHead(session, row);
   }
 
   /** The log's generation raises every high-water, also of a session that was not written to since. */
@@ -323,10 +335,10 @@ export class Reader {
     row: SessionRow,
     { family, toolCallId }: { readonly family: RecordFamily; readonly toolCallId: string },
     page: PageRequest,
-    itemOf: (record: EventRecord) => Promise<SizedItem<Item> | Refusal | undefined>,
+    itemOf: ItemOf<Item>,
   ): Promise<Page<Item> | Refusal> {
     const query = ["records", row.tenant, row.sessionId, String(family), toolCallId];
-    const after = placeOf(this.#store, query, page.pageToken);
+    const after = recordPlaceOf(this.#store, query, page.pageToken);
     if (isRefusal(after)) return after;
     const builder = new PageBuilder<Item>(page.pageSize, this.#limits);
     const rows = await this.#store.listRecords(row, {
@@ -336,7 +348,7 @@ export class Reader {
       limit: builder.rowsToRead,
     });
     for (const indexed of rows) {
-      const sized = await sizedItem(indexed, itemOf);
+      const sized = await sizedItem({ store: this.#store, session: row }, indexed, itemOf);
       if (isRefusal(sized)) return sized;
       if (!builder.take(sized.item, indexed.firstSequence, sized.sizeBytes)) break;
     }
@@ -345,20 +357,14 @@ export class Reader {
   }
 }
 
-/** The session's row, or one answer for what is not there and what the caller may not know of. */
-export async function findVisible(
-  store: Store,
-  caller: Caller,
-  sessionId: string,
-): Promise<SessionRow | Refusal> {
-  const row = await store.findSession({ tenant: caller.tenant, sessionId });
-  if (row === undefined || !maySee(caller, row)) return refuseUnknownSession();
-  return isIntactSession(row) ? row : refuseDamagedRow(sessionId);
+function hookItem(record: EventRecord["record"]): SizedItem<Hook> | undefined {
+  if (record.case !== "hook") return undefined;
+  return { item: record.value, sizeBytes: toBinary(HookSchema, record.value).length };
 }
 
-/** Whose sessions a caller's lists are about: one subject's, or all of the tenant. */
-export function visibleToSubject({ scope, subject }: Caller): string | undefined {
-  return scope === "tenant" ? undefined : subject;
+/** A page of one session, which needs no word about where it stands. */
+function alone<Item>(page: Page<Item> | Refusal): TreePage<Item> | Refusal {
+  return isRefusal(page) ? page : { ...page, places: [] };
 }
 
 interface EvidenceQuery {
@@ -366,20 +372,6 @@ interface EvidenceQuery {
   /** Empty: about any call, or none. */
   readonly toolCallId: string;
   readonly family: RecordFamily;
-}
-
-interface SizedItem<Item> {
-  readonly item: Item;
-  readonly sizeBytes: number;
-}
-
-async function sizedItem<Item>(
-  indexed: IndexedRecord,
-  itemOf: (record: EventRecord) => Promise<SizedItem<Item> | Refusal | undefined>,
-): Promise<SizedItem<Item> | Refusal> {
-  const record = openRecord(indexed);
-  if (isRefusal(record)) return record;
-  return (await itemOf(record)) ?? refuseDamaged(indexed.lastSequence);
 }
 
 /** What is known of a session without its record. */
@@ -390,7 +382,7 @@ function bareSession({ sessionId, ownerSubject, state }: SessionRow): Session {
 function sessionQuery(
   caller: Caller,
   { ownerSubject, state }: SessionFilter,
-): Omit<SessionQuery, "afterCreatePosition" | "limit"> {
+): Omit<SessionQuery, "afterCreatePosition" | "limit" | "tree"> {
   return {
     tenant: caller.tenant,
     visibleToSubject: visibleToSubject(caller),

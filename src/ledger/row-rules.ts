@@ -1,6 +1,11 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { BaseStateSchema } from "../../gen/toolmark/v1/base_state_pb.js";
 import { isRefusal } from "../domain/refusal.js";
+import { isSha256 } from "../domain/sha256.js";
+import { inheritedKeys } from "./base-state.js";
 import { creationChecksum, requestChecksum, sessionChecksum } from "./checksums.js";
 import { followsChain, indexOf, openPayload } from "./event-codec.js";
+import { standingOf } from "./standing.js";
 import type { RowRules } from "./store-port.js";
 
 /** The rules of this ledger, for stores that fill rows of an older file. */
@@ -9,6 +14,20 @@ export const ROW_RULES: RowRules = {
     const payload = openPayload(row);
     return isRefusal(payload) ? undefined : indexOf(payload.record?.record ?? { case: undefined });
   },
+  standingOf: (first) => {
+    const payload = openPayload(first);
+    if (isRefusal(payload)) return undefined;
+    const record = payload.record?.record;
+    const session = record?.case === "forked" ? record.value.session : record?.value;
+    return session?.$typeName === "toolmark.v1.Session" ? standingOf(session) : undefined;
+  },
+  baseRefOf: (first) => {
+    const payload = openPayload(first);
+    const record = isRefusal(payload) ? undefined : payload.record?.record;
+    return record?.case === "forked" ? record.value.base?.bodyRef : undefined;
+  },
+  inheritedOf: ({ sha256, data }) =>
+    isSha256(sha256, data) ? inheritedKeys(fromBinary(BaseStateSchema, data)) : undefined,
   followsChain,
   sessionChecksum,
   requestChecksum,

@@ -45,6 +45,7 @@ export function restoreState(
     pendingAuthorizations: new Map(
       pendingAuthorizations.map((pending) => [pending.authorizationId, pending]),
     ),
+    compactedThrough: stored.compactedThrough,
   };
 }
 

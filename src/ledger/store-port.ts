@@ -11,8 +11,12 @@ export interface SessionRef {
 export interface SessionRow extends SessionRef {
   readonly ownerSubject: string;
   readonly createdBySubject: string;
+  /** The session that this one works for. Absent for a root session. */
+  readonly parentSessionId: string | undefined;
+  /** The root session of the tree that it stands in: its own id if it works for no other. */
+  readonly rootSessionId: string;
   readonly state: SessionState;
-  /** Position of the session's first event; the order of listing. */
+  /** Position of the session's first event; the order of listing. Lower than that of every session below it. */
   readonly createPosition: bigint;
   readonly head: SessionHead;
   /** SHA-256 over the other fields, see `sessionChecksum`. */
@@ -92,11 +96,16 @@ export interface NewEvent {
   readonly ask: AskEntry | undefined;
   /** The record's deadline after the event, replacing an earlier one. Absent for records that never have one. */
   readonly deadline: Deadline | undefined;
+  /**
+   * Records that the event brings besides, copied by a fork, in their order. Their places are before those of every
+   * event: the last one's first sequence is -1, the one's before it -2. Absent if there are none.
+   */
+  readonly inherited?: readonly RecordKey[] | undefined;
 }
 
 /** A record's place in the index. */
 export interface RecordPlace extends RecordKey {
-  /** Sequence of the record's first event; the order of listing. */
+  /** Sequence of the record's first event; the order of listing. Negative for records that a fork copied. */
   readonly firstSequence: bigint;
   readonly lastSequence: bigint;
   /** Chain value after the last event, as written with it: tells that event from an older one. */
@@ -115,6 +124,7 @@ export interface AskPlace extends AskEntry, SessionRef {
   readonly toolCallId: string;
   readonly ownerSubject: string;
   readonly createdBySubject: string;
+  readonly rootSessionId: string;
   /** Position of the ask's first event; the order of listing. */
   readonly position: bigint;
   /** Position of its last event; the order of changes. */
@@ -199,12 +209,21 @@ export interface SnapshotRow {
   readonly digest: Uint8Array;
 }
 
+/** A body of one session that another one gets too, under a reference of its own. */
+export interface BodyCopy {
+  readonly from: SessionRef;
+  readonly bodyRef: string;
+  readonly newBodyRef: string;
+}
+
 /** Everything that one command writes. */
 export interface CommandWrite extends SessionRef {
   /** The session's row after the command. Its creation if there is none yet. */
   readonly session: SessionRow;
   readonly events: readonly NewEvent[];
   readonly bodies: readonly BodyRow[];
+  /** Refused if the body is not there. Absent if there are none. */
+  readonly bodyCopies?: readonly BodyCopy[] | undefined;
   readonly pairings: readonly PairingRow[];
   readonly request: RequestRow | undefined;
   readonly creation: CreationRow | undefined;
@@ -244,8 +263,17 @@ export class StoreFault extends Error {
   }
 }
 
+/** A session and every one that works for it, at any depth. */
+export interface SessionTree {
+  readonly sessionId: string;
+  /** Of the session. */
+  readonly rootSessionId: string;
+}
+
 export interface SessionQuery {
   readonly tenant: string;
+  /** Only sessions of this tree. Absent: all. */
+  readonly tree: SessionTree | undefined;
   /** Only sessions that this subject owns or created. Absent: every session of the tenant. */
   readonly visibleToSubject: string | undefined;
   readonly ownerSubject: string | undefined;
@@ -257,7 +285,7 @@ export interface SessionQuery {
 
 export interface PlaceQuery {
   readonly family: RecordFamily;
-  /** Only records whose first event comes after this sequence; 0 for the first page. */
+  /** Only records whose first event comes after this sequence; before the lowest for the first page. */
   readonly afterFirstSequence: bigint;
   readonly limit: number;
 }
@@ -273,6 +301,8 @@ export interface AskScope {
   readonly visibleToSubject: string | undefined;
   /** Only asks of this session. Absent: of all. */
   readonly sessionId: string | undefined;
+  /** Only asks of this tree; then `sessionId` is that of its session. Absent: whatever stands below. */
+  readonly tree: SessionTree | undefined;
 }
 
 export interface AskQuery extends AskScope {
@@ -343,6 +373,12 @@ export interface SessionRows {
 export interface RowRules {
   /** What is found by the event. Absent if the row does not match its commitment. */
   indexOf(row: EventRow): Omit<NewEvent, "row"> | undefined;
+  /** Where the records are that the session's first event brings: a body. Absent if it brings none. */
+  baseRefOf(first: EventRow): string | undefined;
+  /** The records that a body brings. Absent if it is damaged. */
+  inheritedOf(base: Pick<BodyRow, "sha256" | "data">): RecordKey[] | undefined;
+  /** Where the session stands, by its first event. Absent if the row does not match its commitment. */
+  standingOf(first: EventRow): Pick<SessionRow, "parentSessionId" | "rootSessionId"> | undefined;
   followsChain(sessionId: string, chainBefore: Uint8Array, row: EventRow): boolean;
   sessionChecksum(row: Omit<SessionRow, "checksum">): Uint8Array;
   requestChecksum(session: SessionRef, row: Omit<RequestRow, "checksum">): Uint8Array;
@@ -356,10 +392,10 @@ export interface RowRules {
  * itself refuses an event whose position, sequence or revision is not higher than every earlier one (of the store, of
  * the session, of the session), and any change of an event. It refuses as well a second pairing of a call, a request
  * or creation with a known id, other bytes under a known `bodyRef`, a record that changes its family or call, an ask
- * that changes more than its state, and a session that changes its owner, creator or `createPosition`, or whose head
- * goes back. Equal bodies and a snapshot of the same sequence may come again. Durability: `commit` resolves to
- * "committed" only after the rows would survive power loss (the memory store: the process). Visibility: every read
- * sees committed rows only. Absence is `undefined` or an empty list, never an error; reads throw `StoreFault` if the
+ * that changes more than its state, and a session that changes its owner, creator, parent, root or `createPosition`,
+ * or whose head goes back. Equal bodies and a snapshot of the same sequence may come again. Durability: `commit`
+ * resolves to "committed" only after the rows would survive power loss (the memory store: the process). Visibility:
+ * every read sees committed rows only. Absence is `undefined` or an empty list, never an error; reads throw `StoreFault` if the
  * answer is not known. Byte arrays are not changed by either side after they were handed over.
  */
 export interface Store extends SessionRows {

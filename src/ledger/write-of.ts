@@ -4,9 +4,11 @@ import type { SessionDecision } from "../domain/decide/apply.js";
 import type { Caller } from "../domain/principal.js";
 import type { SessionState } from "../domain/session-state.js";
 import { sessionChecksum } from "./checksums.js";
+import { standingOf } from "./standing.js";
 import { sealEvent, type SealedEvent } from "./event-codec.js";
 import type { LiveSession } from "./live-session.js";
 import type { DecidedWrite } from "./provisional.js";
+import type { SessionCopy } from "./mutation.js";
 import { takeSnapshot } from "./snapshot.js";
 import type { CommandWrite, SessionRef, SessionRow } from "./store-port.js";
 
@@ -23,11 +25,15 @@ export interface WriteContext {
   readonly snapshotEvery: number;
 }
 
+/** What a new session begins with besides its first event. */
+export type Inheritance = Pick<SessionCopy, "inherited" | "bodyCopies" | "pairings">;
+
 /** Turns a decision into rows: seals its events, moves the head, and takes a snapshot when one is due. */
 export function writeOf(
   context: WriteContext,
   decision: SessionDecision,
   memo: Pick<CommandWrite, "request" | "creation">,
+  inheritance?: Inheritance,
 ): DecidedWrite {
   const { session, before, snapshotEvery } = context;
   const { state } = decision;
@@ -39,9 +45,17 @@ export function writeOf(
     tenant: session.tenant,
     sessionId: session.sessionId,
     session: row,
-    events: sealed.map(({ event }) => event),
+    events: sealed.map(({ event }, index) =>
+      index === 0 && inheritance !== undefined
+        ? { ...event, inherited: inheritance.inherited }
+        : event,
+    ),
     bodies: decision.bodies,
-    pairings: sealed.flatMap(({ pairing }) => (pairing === undefined ? [] : [pairing])),
+    bodyCopies: inheritance?.bodyCopies,
+    pairings: [
+      ...(inheritance?.pairings ?? []),
+      ...sealed.flatMap(({ pairing }) => (pairing === undefined ? [] : [pairing])),
+    ],
     request: memo.request,
     creation: memo.creation,
     snapshot: isDue ? takeSnapshot(state, row.head.chain) : undefined,
@@ -86,6 +100,7 @@ function rowAfter(
     sessionId: session.sessionId,
     ownerSubject: state.session.ownerSubject,
     createdBySubject: before?.row.createdBySubject ?? caller.subject,
+    ...standingOf(state.session),
     state: state.session.state,
     createPosition: before?.row.createPosition ?? last.position,
     head: {

@@ -8,6 +8,7 @@ import {
   type CopyTask,
   type StoreContent,
 } from "../store/sqlite/copy.js";
+import { PositionMark } from "../store/sqlite/position-mark.js";
 import { StoreOpenError } from "../store/sqlite/store-open-error.js";
 import {
   findAnyDamage,
@@ -56,7 +57,8 @@ export class BackupTargetError extends Error {
 /**
  * Writes a copy of a store, of one moment, while a server may go on writing: one file, which appears under its name
  * only when all of it is on the disk. Throws BackupTargetError, or StoreOpenError: "unreadable" if the store is
- * damaged, "unavailable" if it is not there, or if the disk is full or fails.
+ * damaged, "events_missing" if it lacks what was acknowledged, "unavailable" if it is not there, or if the disk is full
+ * or fails.
  */
 export async function backupStore(options: BackupOptions): Promise<BackupReport> {
   const startedMs = monotonicMs();
@@ -65,9 +67,11 @@ export async function backupStore(options: BackupOptions): Promise<BackupReport>
   const aside = nameBeside(to);
   const { verify, onStep = () => undefined, copy = copyStoreAside } = options;
   const { findDamage = findAnyDamage } = options;
+  const requireComplete = PositionMark.before(from);
   return withCopy(aside, async () => {
     onStep("copying");
     await copyOfOneFile({ from, to: aside }, copy);
+    requireComplete(describeStore(aside));
     if (verify) onStep("verifying");
     await requireSound(aside, from, verify ? findDamage : async () => undefined);
     const content = describeStore(aside);

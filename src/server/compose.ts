@@ -7,8 +7,11 @@ import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { Limits } from "../domain/limits.js";
 import type { AskReader } from "../ledger/ask-reader.js";
+import { SessionEnding } from "../ledger/end-session.js";
 import type { Ledger } from "../ledger/ledger.js";
 import type { Reader } from "../ledger/reader.js";
+import { SessionCompaction } from "../ledger/session-compaction.js";
+import { SessionFork } from "../ledger/session-fork.js";
 import type { ReviewDetails } from "../ledger/review-details.js";
 import type { Store } from "../ledger/store-port.js";
 import { SessionVerifier } from "../ledger/verify/session-verifier.js";
@@ -21,6 +24,7 @@ import { sessionHandlers } from "../rpc/handlers/session.js";
 import type { AskWatch } from "../watch/ask-watch.js";
 import type { AwaitAsk } from "../watch/await-ask.js";
 import { nextTurn } from "./next-turn.js";
+import { mintId } from "./system.js";
 
 export interface Parts {
   readonly version: string;
@@ -36,11 +40,17 @@ export interface Parts {
 
 /** Every service that this server offers, each bound to what it works with. */
 export function composeServices(parts: Parts): Binding {
-  const { version, limits, ledger, reader } = parts;
+  const { version, limits, store, ledger, reader } = parts;
   const services: BoundService[] = [
     bindService(
       SessionService,
-      sessionHandlers(ledger, reader, new SessionVerifier(parts.store, nextTurn)),
+      sessionHandlers({
+        ...{ ledger, reader },
+        ending: new SessionEnding(ledger, store, limits),
+        fork: new SessionFork({ ledger, store, limits, mintId, pause: nextTurn }),
+        compaction: new SessionCompaction(ledger, store, nextTurn),
+        verifier: new SessionVerifier(store, nextTurn),
+      }),
     ),
     bindService(HistoryService, historyHandlers(reader, parts.details)),
     bindService(ApprovalService, approvalHandlers(parts)),

@@ -34,6 +34,8 @@ const SETTINGS = {
   limitCommandsPerApply: limit("commandsPerApply", "commands in one Apply"),
   limitOpenCallsPerSession: limit("openCallsPerSession", "calls of one session without a result"),
   limitOpenAsksPerSession: limit("openAsksPerSession", "open asks in one session"),
+  limitDelegationDepth: limit("delegationDepth", "delegating calls above the deepest session"),
+  limitSessionsPerCall: limit("sessionsPerCall", "sessions that work for one call"),
   limitStreamsPerConnection: limit("streamsPerConnection", "concurrent streams of one connection"),
   limitPageSize: limit("pageSize", "entries of one page"),
 } as const satisfies Record<string, Setting<unknown>>;
@@ -172,6 +174,8 @@ function configOf(values: Values): Config {
     commandsPerApply: values.limitCommandsPerApply,
     openCallsPerSession: values.limitOpenCallsPerSession,
     openAsksPerSession: values.limitOpenAsksPerSession,
+    delegationDepth: values.limitDelegationDepth,
+    sessionsPerCall: values.limitSessionsPerCall,
     streamsPerConnection: values.limitStreamsPerConnection,
     pageSize: values.limitPageSize,
   };

@@ -52,9 +52,21 @@ export function createLog(level: LogLevel, stream: DestinationStream = standardE
   };
 }
 
+/** Lines that cannot be written wait up to here; later ones are dropped. */
+const WAITING_BYTES_MAX = 1024 * 1024;
+
 function standardError(): DestinationStream {
   // Written at once: the last lines before an exit are the ones that are needed.
-  return destination({ fd: STANDARD_ERROR, sync: true });
+  const stream = destination({
+    fd: STANDARD_ERROR,
+    sync: true,
+    maxLength: WAITING_BYTES_MAX,
+  });
+  // A full disk under the log is no reason to refuse a call, or to end.
+  stream.on("error", (error: unknown) => {
+    if (!(error instanceof Error)) throw error;
+  });
+  return stream;
 }
 
 function allowedOf(fields: LogFields): Record<string, unknown> {

@@ -49,6 +49,7 @@ export async function migrateStore(options: MigrateOptions): Promise<MigrateRepo
     if (to > from && to < newest) {
       throw new MigrationTargetError(`from version ${from} the next to go to is ${newest}`);
     }
+    if (to === from) return { path, from, to };
     const isDown = to < from && from <= newest;
     if (isDown) migrateDown(database, migrations, to, options.allowDataLoss);
     else {

@@ -78,7 +78,13 @@ export async function restoreStore(options: RestoreOptions): Promise<RestoreRepo
     const prepared = `${path}.restoring`;
     // Left behind by one that was cut off.
     removeDatabase(prepared);
-    return await withCopy(prepared, () => new Restore(options, { from, path, prepared }).run());
+    const restore = new Restore(options, { from, path, prepared });
+    const ready = await withCopy(prepared, () => restore.prepare());
+    // Not inside withCopy: at a signal that would remove the copy, and the store could not be served.
+    return await holdingSignals(() => restore.replace(ready)).catch((error: unknown) => {
+      removeDatabase(prepared);
+      throw error;
+    });
   } finally {
     hold.release();
   }
@@ -93,6 +99,12 @@ interface RestorePaths {
   readonly prepared: string;
 }
 
+interface Ready {
+  readonly restored: StoreContent;
+  readonly replaced: ReplacedStore | undefined;
+  readonly stored: bigint | undefined;
+}
+
 /** The steps of one restore. The store is this process's. */
 class Restore {
   readonly #options: RestoreOptions;
@@ -103,18 +115,24 @@ class Restore {
     this.#paths = paths;
   }
 
-  async run(): Promise<RestoreReport> {
-    const { from, path, prepared } = this.#paths;
+  /** Everything that leaves the store as it is. */
+  async prepare(): Promise<Ready> {
+    const { path, prepared } = this.#paths;
     // First of all, since a secret that cannot be used stops all of it.
     const stored = await storedGeneration(path);
-    const copied = await this.#prepare();
+    const copied = await this.#copy();
     this.#begin("merging");
     const replaced = (await isEmptyOrMissing(path)) ? undefined : mergeReplaced(path);
     const earlier = [copied.generation, replaced?.generation ?? 0n, stored ?? 0n];
     const restored = beginGeneration(prepared, highest(earlier) + 1n);
     if (replaced !== undefined) await giveToOwnerOf(path, prepared);
     await syncFile(prepared);
-    const keptAs = await holdingSignals(() => this.#replace(restored, replaced, stored));
+    return { restored, replaced, stored };
+  }
+
+  async replace({ restored, replaced, stored }: Ready): Promise<RestoreReport> {
+    const { from, path } = this.#paths;
+    const keptAs = await this.#replace(restored, replaced, stored);
     const isGenerationProven = replaced?.generation !== undefined || stored !== undefined;
     return { path, from, restored, replaced, keptAs, isGenerationProven };
   }
@@ -124,7 +142,7 @@ class Restore {
   }
 
   /** A sound copy in the newest schema beside the old database. */
-  async #prepare(): Promise<StoreContent> {
+  async #copy(): Promise<StoreContent> {
     const { copy = copyStoreAside, findDamage = findAnyDamage } = this.#options;
     const { from, prepared } = this.#paths;
     this.#begin("copying");

@@ -16,11 +16,13 @@ export function cleaningUpOnSignal<Answer>(
 /** Does work that is not to be cut off for no need: a signal meanwhile ends the process after it. */
 export async function holdingSignals<Answer>(work: () => Promise<Answer>): Promise<Answer> {
   let held: Signal | undefined;
-  const answer = await hearing((signal) => {
-    held = signal;
-  }, work);
-  if (held !== undefined) process.kill(process.pid, held);
-  return answer;
+  try {
+    return await hearing((signal) => {
+      held = signal;
+    }, work);
+  } finally {
+    if (held !== undefined) process.kill(process.pid, held);
+  }
 }
 
 async function hearing<Answer>(

@@ -23,6 +23,8 @@ export interface VerifyStoreOptions {
   /** Only sessions of this tenant. Absent: all. */
   readonly tenant?: string | undefined;
   readonly checkpoints?: readonly KeptCheckpoint[];
+  /** Look at the logs alone: not at SQLite's own structure, nor at rows that follow from events. Default: false. */
+  readonly logOnly?: boolean;
   readonly onProgress?: (done: VerifyTotals) => void;
   /** Default: one session after the other in this thread. */
   readonly verifySessions?: VerifySessions;
@@ -83,16 +85,17 @@ class Findings {
       sessionId,
       tenant,
       checkpoints = [],
+      logOnly = false,
       verifySessions = verifyHere,
     } = this.#options;
     // Threads work on it while this one asks SQLite.
-    const verifying = verifySessions(reader, { path, sessionId, tenant, checkpoints });
+    const verifying = verifySessions(reader, { path, sessionId, tenant, checkpoints, logOnly });
     try {
       await this.#verify(reader, verifying);
     } finally {
       await verifying.stop();
     }
-    const isOfAll = sessionId === undefined && tenant === undefined;
+    const isOfAll = sessionId === undefined && tenant === undefined && !logOnly;
     await this.#attempt("creations", async () => {
       const finding = isOfAll ? findDamagedCreation(reader) : undefined;
       if (finding !== undefined) this.#findings.push(finding);
@@ -103,12 +106,16 @@ class Findings {
   }
 
   async #verify(reader: FileReader, { verdicts }: Verifying): Promise<void> {
-    await this.#attempt("database", async () => {
-      this.#add("pages", reader.findUnsoundPage());
-      this.#add("events", reader.findMissingEvents());
-    });
+    if (this.#options.logOnly !== true) await this.#checkDatabase(reader);
     await this.#attempt("sessions", async () => {
       for await (const verdict of verdicts) this.#take(verdict);
+    });
+  }
+
+  #checkDatabase(reader: FileReader): Promise<void> {
+    return this.#attempt("database", async () => {
+      this.#add("pages", reader.findUnsoundPage());
+      this.#add("events", reader.findMissingEvents());
     });
   }
 

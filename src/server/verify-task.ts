@@ -20,6 +20,8 @@ export interface VerifyTask {
   /** Only sessions of this tenant. Absent: all. */
   readonly tenant?: string | undefined;
   readonly checkpoints: readonly KeptCheckpoint[];
+  /** Look at the logs alone: commitments, chains, heads and checkpoints. */
+  readonly logOnly: boolean;
   /** The sessions are dealt out to so many parts, and this is one of them. */
   readonly part: { readonly index: number; readonly of: number };
 }
@@ -53,7 +55,7 @@ export async function* verifyPart(
   task: VerifyTask,
 ): AsyncGenerator<SessionVerdict> {
   for (const session of wantedSessions(reader, task)) {
-    const verdict = await verifyAlone(reader, session, task.checkpoints);
+    const verdict = await verifyAlone(reader, session, task);
     yield { session, verdict };
   }
 }
@@ -82,11 +84,12 @@ function isWanted(session: SessionRef, key: number, { part, ...task }: VerifyTas
 function verifyAlone(
   rows: SessionRows & Pick<FileReader, "generation">,
   session: SessionRef,
-  kept: readonly KeptCheckpoint[],
+  { checkpoints: kept, logOnly }: Pick<VerifyTask, "checkpoints" | "logOnly">,
 ): Promise<Verdict | undefined> {
   return verifySession(rows, session, {
     checkpoints: kept.filter(({ sessionId }) => sessionId === session.sessionId),
     generationFloor: highWaterFloor(rows),
+    logOnly,
     pause: async () => undefined,
     isAborted: () => false,
   });

@@ -65,7 +65,7 @@ export class AskWatch {
     ends: WaitEnds,
   ): AsyncGenerator<Message, void> {
     const { asks, store, commits } = this.#options;
-    const scope = await asks.scopeOf(viewer.caller, request.sessionId);
+    const scope = await asks.scopeOf(viewer.caller, request);
     if (isRefusal(scope)) {
       yield scope;
       return;

@@ -6,10 +6,19 @@ import {
   ListHooksResponseSchema,
   ListToolCallsResponseSchema,
 } from "../../gen/toolmark/v1/history_service_pb.js";
+import { DelegationKind, SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import { GetSessionResponseSchema } from "../../gen/toolmark/v1/session_service_pb.js";
 import { connectNodeClient } from "../support/any-clients.js";
 import { askAbout, park } from "../support/asking.js";
-import { acceptCall, openRun } from "../support/conversation.js";
+import {
+  acceptCall,
+  beginRun,
+  complete,
+  freshRequestId,
+  given,
+  openRun,
+  type OpenRun,
+} from "../support/conversation.js";
 import { doMainJob } from "../support/main-job.js";
 import { transportOf, type Clients, type TestService } from "../support/service.js";
 
@@ -26,6 +35,43 @@ export async function writeFrozenHistory(service: TestService): Promise<readonly
   return [done.sessionId, open.sessionId];
 }
 
+const LEVELS = 3;
+
+interface Tree {
+  /** From the root downwards. */
+  readonly tree: readonly string[];
+  readonly copy: string;
+}
+
+/** Beside it: sessions that work for one another, each with an open ask, and a copy of their root, partly archived. */
+export async function writeTree(clients: Clients): Promise<Tree> {
+  let run = await openRun(clients);
+  const sessionIds = [run.sessionId];
+  await complete(clients, run, (await acceptCall(clients, run)).toolCallId);
+  for (let level = 0; level <= LEVELS; level += 1) {
+    await askAbout(clients, run);
+    if (level === LEVELS) break;
+    run = await delegate(clients, run);
+    sessionIds.push(run.sessionId);
+  }
+  const [sessionId = ""] = sessionIds;
+  const archive = { sessionId, throughSequence: 4n, summary: "what came before" };
+  await clients.sessions.compactSession({ ...archive, requestId: freshRequestId() });
+  const source = { sessionId, requestId: freshRequestId() };
+  const { session } = await clients.sessions.forkSession(source);
+  return { tree: sessionIds, copy: given(session, "session").sessionId };
+}
+
+async function delegate(clients: Clients, run: OpenRun): Promise<OpenRun> {
+  const { toolCallId: parentToolCallId } = await acceptCall(clients, run);
+  const work = { parentSessionId: run.sessionId, parentToolCallId };
+  const { session } = await clients.sessions.createSession({
+    ...{ requestId: freshRequestId(), kind: SessionKind.SUBAGENT },
+    delegation: { ...work, kind: DelegationKind.SUBAGENT },
+  });
+  return beginRun(clients, given(session, "session").sessionId);
+}
+
 function json<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): JsonValue {
   return toJson(schema, message);
 }
@@ -34,7 +80,7 @@ function json<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc
 export async function readFrozenHistory(
   { sessions, history, approvals }: Clients,
   sessionIds: readonly string[],
-): Promise<JsonValue> {
+): Promise<Record<string, JsonValue>> {
   const read: Record<string, JsonValue> = {};
   for (const sessionId of sessionIds) {
     const asks = await approvals.listAsks({ sessionId });

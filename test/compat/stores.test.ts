@@ -10,7 +10,7 @@ import { readMigrations } from "../../src/store/sqlite/migrate.js";
 import { downgradeSqliteStore, openSqliteStore } from "../../src/store/sqlite/sqlite-store.js";
 import { recordResult } from "../fault/results.js";
 import { startTestService } from "../support/service.js";
-import { readFrozenHistory, writeFrozenHistory } from "./frozen-store.js";
+import { readFrozenHistory, writeFrozenHistory, writeTree } from "./frozen-store.js";
 
 const HERE = import.meta.dirname;
 const FROZEN = readdirSync(HERE).filter((name) => name.startsWith("schema-"));
@@ -93,24 +93,41 @@ describe.each(FROZEN)("a store of %s", (name) => {
   });
 });
 
+/** Of each session its parent and its root, as stored. */
+function standings(): Record<string, unknown> {
+  const rows = (allRows()["sessions"] ?? []) as Readonly<Record<string, unknown>>[];
+  const standing = rows.map((row) => [row["parent_session_id"], row["root_session_id"]]);
+  return Object.fromEntries(rows.map((row, at) => [String(row["session_id"]), standing[at]]));
+}
+
+/** A store with sessions that stand alone, a tree and a copy of its root: what is read of each. */
+async function writeAll(): Promise<Readonly<Record<string, JsonValue>>> {
+  const service = await startTestService({ store: `sqlite:${path}` });
+  const alone = await writeFrozenHistory(service);
+  const { tree, copy } = await writeTree(service.clients());
+  const read = await readFrozenHistory(service.clients(), [...alone, ...tree, copy]);
+  await service.stop();
+  const expected = [...alone, tree[0] ?? "", copy].map((id) => [id, [null, id]]);
+  const below = tree.slice(1).map((id, at) => [id, [tree[at], tree[0]]]);
+  expect(standings()).toEqual(Object.fromEntries([...expected, ...below]));
+  return read;
+}
+
 describe("migrations", () => {
   const newest = readMigrations().length;
   const targets = Array.from({ length: newest - 1 }, (_, index) => newest - 1 - index);
 
   test.each(targets)("down to version %i and up again, every row is as before", async (version) => {
-    const service = await startTestService({ store: `sqlite:${path}` });
-    const sessionIds = await writeFrozenHistory(service);
-    const read = await readFrozenHistory(service.clients(), sessionIds);
-    await service.stop();
+    const read = await writeAll();
     const before = allRows();
-    expect(before).toMatchObject({ asks: [{}, {}], deadlines: [{}] });
+    expect(before).toMatchObject({ asks: Array(6).fill({}), deadlines: [{}] });
 
     await downgradeSqliteStore({ path, version });
     expect(allRows()).not.toEqual(before);
     const store = await openSqliteStore({ path, storeId: "another", rules: ROW_RULES });
     await store.close();
     expect(allRows()).toEqual(before);
-    expect(await readAll(sessionIds)).toEqual(read);
+    expect(await readAll(Object.keys(read))).toEqual(read);
     migrated.push(version);
   });
 
@@ -126,6 +143,22 @@ describe("migrations", () => {
     expect(allRows()).not.toEqual(before);
     planted.push("an inbox that stays empty");
   });
+
+  test("a migration that takes every session for a root is noticed", async () => {
+    await writeAll();
+    const before = allRows();
+    const standing = standings();
+    await downgradeSqliteStore({ path, version: 4 });
+    const standingOf: RowRules["standingOf"] = (first) => {
+      const found = ROW_RULES.standingOf(first);
+      return found && { ...found, parentSessionId: undefined };
+    };
+    const rules = { ...ROW_RULES, standingOf };
+    await (await openSqliteStore({ path, storeId: "another", rules })).close();
+    expect(allRows()).not.toEqual(before);
+    expect(standings()).not.toEqual(standing);
+    planted.push("a tree that falls apart");
+  });
 });
 
 const NOT_ASKED = { record: undefined, ask: undefined, deadline: undefined };
@@ -139,6 +172,6 @@ afterAll(() => {
   recordResult({
     ...{ promise: 18, part: "migrations down and up", counted: "targets", violations: 0 },
     ...{ count: migrated.length, wanted: readMigrations().length - 1 },
-    planted: seen("an inbox that stays empty"),
+    planted: [...seen("an inbox that stays empty"), ...seen("a tree that falls apart")],
   });
 });

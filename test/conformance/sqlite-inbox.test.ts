@@ -38,6 +38,19 @@ const OPENED = "state=? AND rowid>? AND rowid<?";
 const OWNED = `SEARCH a USING INDEX asks_by_owner (tenant=? AND owner_subject=? AND ${OPENED})`;
 const CREATED = `SEARCH a USING INDEX asks_by_creator (tenant=? AND created_by_subject=? AND ${OPENED})`;
 
+/** How the sessions of a tree are found, if it is not that of a root. What is scanned is what was found. */
+const BELOW = [
+  "LIST SUBQUERY 3",
+  "MATERIALIZE below",
+  "SETUP",
+  "SEARCH sessions USING COVERING INDEX sqlite_autoindex_sessions_1 (tenant=? AND session_id=?)",
+  "RECURSIVE STEP",
+  "SCAN b",
+  "SEARCH s USING INDEX sessions_by_parent (tenant=? AND parent_session_id=?)",
+  "SCAN below",
+  "CREATE BLOOM FILTER",
+];
+
 /** The search of each statement that everything else it reads follows from. */
 const SEARCHES: Partial<Record<keyof typeof READ_SQL, readonly string[]>> = {
   listAsks: [`SEARCH a USING INDEX asks_by_tenant (tenant=? AND ${OPENED})`],
@@ -52,6 +65,14 @@ const SEARCHES: Partial<Record<keyof typeof READ_SQL, readonly string[]>> = {
   ],
   listSessionAskChanges: [
     "SEARCH a USING INDEX asks_by_change_in_session (session=? AND last_position>?)",
+  ],
+  listTreeAsks: [
+    `SEARCH a USING INDEX asks_by_root (tenant=? AND root_session_id=? AND ${OPENED})`,
+    ...BELOW,
+  ],
+  listTreeAskChanges: [
+    "SEARCH a USING INDEX asks_by_change_below_root (tenant=? AND root_session_id=? AND last_position>?)",
+    ...BELOW,
   ],
   listAskPlaces: ["SEARCH a USING INDEX sqlite_autoindex_asks_1 (session=? AND ask_id>?)"],
   listDeadlines: ["SEARCH d USING PRIMARY KEY (session=? AND record_id>?)"],
@@ -110,6 +131,8 @@ describe("work", () => {
     after: 0,
     until: Number.MAX_SAFE_INTEGER,
     limit: PAGE,
+    sessionId: A.sessionId,
+    root: A.sessionId,
   };
   const LISTS = [
     ["listAsks", {}],
@@ -118,6 +141,7 @@ describe("work", () => {
     ["listVisibleAsks", { subject: "owner" }],
     ["listVisibleAsks", { subject: "creator" }],
     ["listToolAsks", {}],
+    ["listTreeAsks", {}],
   ] as const;
   const INDEXES_BY_STATE = [
     "asks_by_tenant",
@@ -125,13 +149,16 @@ describe("work", () => {
     "asks_by_owner",
     "asks_by_creator",
     "asks_by_tool",
+    "asks_by_root",
   ];
 
   /** Every sixth ask is open. Those between them are missing, settled, or open and another's. */
   function fill(between: "missing" | "settled" | "foreign"): void {
     const rows = (session: number, tool: string, state: AskState, subjects: string) =>
-      `INSERT INTO asks SELECT i, ${session}, 'ask_' || i, 'tc_1', '${tool}', ${state}, i, NULL, i,
-         'acme', ${subjects}, x'' FROM n`;
+      `INSERT INTO asks (position, session, ask_id, tool_call_id, tool_name, state, create_time_ms,
+         last_position, tenant, owner_subject, created_by_subject, root_session_id, last_chain)
+       SELECT i, ${session}, 'ask_' || i, 'tc_1', '${tool}', ${state}, i, i,
+         'acme', ${subjects}, '${session === 1 ? A.sessionId : B.sessionId}', x'' FROM n`;
     raw.pragma("synchronous = OFF");
     raw.exec(`DELETE FROM asks;
       CREATE TEMP TABLE IF NOT EXISTS n AS
@@ -150,7 +177,7 @@ describe("work", () => {
   function countLooks(name: keyof typeof READ_SQL, parameters: Record<string, unknown>) {
     let looks = 0;
     raw.function("looks_at", { varargs: true }, () => (looks += 1));
-    const counted = READ_SQL[name].replaceAll(" WHERE ", " WHERE looks_at(a.position) AND ");
+    const counted = READ_SQL[name].replaceAll(" WHERE a.", " WHERE looks_at(a.position) AND a.");
     const given = raw
       .prepare<unknown[], { first_position: number }>(counted)
       .all({ ...FIRST_PAGE, ...parameters });
@@ -173,7 +200,7 @@ describe("work", () => {
     for (const { looks } of firstPages()) expect(looks).toBeGreaterThan(5 * PAGE);
   });
 
-  test("the first page of one session, subject or tool looks at no ask of another's", () => {
+  test("the first page of one session, tree, subject or tool looks at no ask of another's", () => {
     const [ofTenant, ...narrower] = LISTS;
     fill("missing");
     const without = firstPages(narrower);
@@ -187,14 +214,17 @@ describe("work", () => {
     const after = 6 * OPEN_ASKS - 7;
     expect(countLooks("listAskChanges", { after }).looks).toBe(7);
     expect(countLooks("listSessionAskChanges", { after }).looks).toBe(7);
+    expect(countLooks("listTreeAskChanges", { after }).looks).toBe(7);
   });
 });
+
+const ALL = { sessionId: undefined, visibleToSubject: undefined, tree: undefined };
 
 describe("damage", () => {
   test("an ask whose last event is missing is listed without one", async () => {
     raw.exec("DROP TRIGGER events_never_go; DELETE FROM events WHERE position = 1");
     const store = await openSqliteStore({ path, storeId: "x" });
-    const scope = { tenant: "acme", sessionId: undefined, visibleToSubject: undefined };
+    const scope = { tenant: "acme", ...ALL };
     const [found] = await store.listAskChanges({ ...scope, afterPosition: 0n, limit: 9 });
     await store.close();
     expect(found).toMatchObject({ askId: "ask_1", lastPosition: 1n });
@@ -204,7 +234,7 @@ describe("damage", () => {
   test("an ask in a state that none has is no answer", async () => {
     raw.exec("UPDATE asks SET state = 99");
     const store = await openSqliteStore({ path, storeId: "x" });
-    const scope = { tenant: "acme", sessionId: undefined, visibleToSubject: undefined };
+    const scope = { tenant: "acme", ...ALL };
     const reading = store.listAskChanges({ ...scope, afterPosition: 0n, limit: 9 });
     await expect(reading).rejects.toThrow(/no state of an ask/);
     await store.close();

@@ -264,6 +264,9 @@ describe("migrations", () => {
   });
 });
 
+/** The rows that a statement about a tree has put together itself: its sessions, however it looked for them. */
+const OWN_ROWS = /^SCAN (b|below)$/;
+
 describe("reads", () => {
   test.each(Object.entries(READ_SQL))("%s searches and never scans", (_name, sql) => {
     const named = Object.fromEntries(
@@ -276,6 +279,8 @@ describe("reads", () => {
       .all(...parameters)
       .map(({ detail }) => detail);
     expect(plan.some((detail) => detail.startsWith("SEARCH"))).toBe(true);
-    expect(plan.filter((detail) => /SCAN|TEMP B-TREE/.test(detail))).toEqual([]);
+    const slow = plan.filter((detail) => /SCAN|TEMP B-TREE/.test(detail));
+    const isOfTree = sql.includes("WITH RECURSIVE below");
+    expect(slow.filter((detail) => !isOfTree || !OWN_ROWS.test(detail))).toEqual([]);
   });
 });

@@ -32,6 +32,7 @@ const EVERY_ASK: AskQuery = {
   tenant: "acme",
   visibleToSubject: undefined,
   sessionId: undefined,
+  tree: undefined,
   state: AskState.OPEN,
   ownerSubject: undefined,
   toolName: undefined,
@@ -48,7 +49,12 @@ async function askIds(store: Store, query: Partial<AskQuery> = {}): Promise<stri
 }
 
 async function changes(store: Store, query: Partial<AskChangesQuery> = {}): Promise<IndexedAsk[]> {
-  const scope = { tenant: "acme", visibleToSubject: undefined, sessionId: undefined };
+  const scope = {
+    tenant: "acme",
+    visibleToSubject: undefined,
+    sessionId: undefined,
+    tree: undefined,
+  };
   return store.listAskChanges({ ...scope, afterPosition: 0n, limit: 100, ...query });
 }
 
@@ -111,7 +117,8 @@ const LISTING: readonly ConformanceCase[] = [
       await expectCommitted(store, write(A, events, { session }));
       const later = [askEvent(3n, 7n, "ask_1", { ...entry, ...SETTLED })];
       await expectCommitted(store, write(A, later, { session: sessionRow(A, later, row) }));
-      const indexed = { ...A, ...row, ...entry, ...SETTLED, askId: "ask_1", toolCallId: "tc_1" };
+      const of = { ...A, ...row, rootSessionId: A.sessionId, toolCallId: "tc_1" };
+      const indexed = { ...of, ...entry, ...SETTLED, askId: "ask_1" };
       const event = eventRow(3n, 7n);
       const places = { position: 4n, lastPosition: 7n, lastChain: event.chain };
       const found = { ...indexed, ...places, event };

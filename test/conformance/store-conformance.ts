@@ -3,8 +3,10 @@ import { ASK_CASES } from "./store-ask-cases.js";
 import { DEADLINE_CASES } from "./store-deadline-cases.js";
 import { EVENT_CASES } from "./store-event-cases.js";
 import type { ConformanceCase, StoreFixture } from "./store-fixture.js";
+import { INHERITED_CASES } from "./store-inherited-cases.js";
 import { PLACE_CASES } from "./store-place-cases.js";
 import { ROW_CASES } from "./store-row-cases.js";
+import { TREE_CASES } from "./store-tree-cases.js";
 
 export type { ConformanceCase, StoreFixture } from "./store-fixture.js";
 
@@ -15,6 +17,8 @@ export const STORE_CONFORMANCE: readonly ConformanceCase[] = [
   ...ASK_CASES,
   ...DEADLINE_CASES,
   ...PLACE_CASES,
+  ...TREE_CASES,
+  ...INHERITED_CASES,
 ];
 
 /** Runs one case on a store of its own. */

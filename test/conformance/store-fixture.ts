@@ -112,6 +112,8 @@ export function sessionRow(
     ...session,
     ownerSubject: "owner",
     createdBySubject: "creator",
+    parentSessionId: undefined,
+    rootSessionId: session.sessionId,
     state: SessionState.OPEN,
     createPosition: 1n,
     head: {

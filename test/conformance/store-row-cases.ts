@@ -44,6 +44,7 @@ async function commitSession(
 async function listedIds(store: Store, changes: Partial<SessionQuery>): Promise<string[]> {
   const rows = await store.listSessions({
     tenant: "acme",
+    tree: undefined,
     visibleToSubject: undefined,
     ownerSubject: undefined,
     state: undefined,

@@ -46,6 +46,7 @@ beforeAll(async () => {
     .map(({ session_id: sessionId, ...point }) => ({ sessionId, ...point }));
   database.close();
   expect(await isRefused(folder.path)).toBe(false);
+  expect(await isRefused(folder.path, kept, true)).toBe(false);
 }, 60_000);
 
 afterAll(() => folder.remove());
@@ -67,8 +68,8 @@ function forge(forgery: Forger, session: SessionRef, random: () => number): void
 }
 
 /** Whether verifying the file against checkpoints says that it is not as it was. */
-async function isRefused(path: string, checkpoints = kept): Promise<boolean> {
-  return !(await verifyStore({ path, checkpoints })).isSound;
+async function isRefused(path: string, checkpoints = kept, logOnly = false): Promise<boolean> {
+  return !(await verifyStore({ path, checkpoints, logOnly })).isSound;
 }
 
 describe("a forged log is refused by whoever kept a checkpoint", () => {
@@ -85,7 +86,10 @@ describe("a forged log is refused by whoever kept a checkpoint", () => {
       };
       forge(FORGERIES[name], session, random);
       tally.count += 1;
-      if (!(await isRefused(forged))) tally.passed.push(`${name} of ${session.sessionId}`);
+      for (const logOnly of [false, true]) {
+        const refused = await isRefused(forged, kept, logOnly);
+        if (!refused) tally.passed.push(`${name} of ${session.sessionId}, log alone: ${logOnly}`);
+      }
       if (name === "rewrite" && !(await isRefused(forged, []))) tally.passedWithoutCheckpoint += 1;
     }
     expect(tally.passed).toEqual([]);

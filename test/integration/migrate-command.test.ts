@@ -61,6 +61,8 @@ describe("a migration by the command", () => {
       stderr: "",
     });
     expect(await migrate(3)).toMatchObject({ from: 3, to: 3 });
+    // Asked for again, it stays there.
+    expect(await migrate(3)).toMatchObject({ from: 3, to: 3 });
   });
 
   test("is refused for a file of a newer program", async () => {

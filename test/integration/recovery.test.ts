@@ -20,7 +20,7 @@ import type { Replies } from "../../src/ledger/batch.js";
 import { Ledger } from "../../src/ledger/ledger.js";
 import type { LoadWarning } from "../../src/ledger/load-session.js";
 import type { Mutation } from "../../src/ledger/mutation.js";
-import { Reader } from "../../src/ledger/reader.js";
+import { Reader, type ListHooksFilter } from "../../src/ledger/reader.js";
 import type { Store } from "../../src/ledger/store-port.js";
 import { removeMark } from "../../src/store/sqlite/position-mark.js";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite-store.js";
@@ -349,12 +349,16 @@ describe("provider pairings", () => {
   });
 });
 
+function hooksOf({ sessionId }: { readonly sessionId: string }): ListHooksFilter {
+  return { sessionId, toolCallId: "", includeDescendants: false };
+}
+
 describe("a damaged row", () => {
   test("of a record is told as damage, not as absence", async () => {
     const first = await open();
     const made = await makeSession(first, 5);
     const page = { pageSize: 50, pageToken: "" };
-    const hooks = await first.reader.listHooks(TENANT_CALLER, made.sessionId, "", page);
+    const hooks = await first.reader.listHooks(TENANT_CALLER, hooksOf(made), page);
     const [hookId = ""] = isRefusal(hooks) ? [] : hooks.items.map((item) => item.hookId);
     await first.close();
     tamper("DELETE FROM events WHERE sequence = 3");
@@ -362,7 +366,7 @@ describe("a damaged row", () => {
     const damaged = { reason: ErrorReason.DATA_DAMAGED, metadata: { sequence: "3" } };
     const { reader } = second;
     expect(await reader.getHook(TENANT_CALLER, made.sessionId, hookId)).toMatchObject(damaged);
-    const list = await reader.listHooks(TENANT_CALLER, made.sessionId, "", page);
+    const list = await reader.listHooks(TENANT_CALLER, hooksOf(made), page);
     expect(list).toMatchObject(damaged);
     await second.close();
   });
@@ -374,7 +378,7 @@ describe("a damaged row", () => {
     tamper("UPDATE records SET last_sequence = 4 WHERE last_sequence = 3");
     const second = await open();
     const page = { pageSize: 50, pageToken: "" };
-    const list = await second.reader.listHooks(TENANT_CALLER, made.sessionId, "", page);
+    const list = await second.reader.listHooks(TENANT_CALLER, hooksOf(made), page);
     expect(list).toMatchObject({ reason: ErrorReason.DATA_DAMAGED });
     await second.close();
   });
@@ -387,7 +391,8 @@ describe("a damaged row", () => {
     await first.close();
     tamper("UPDATE events SET payload = zeroblob(length(payload)) WHERE position = 1");
     const second = await open();
-    const filter = { ownerSubject: "", state: SessionState.UNSPECIFIED };
+    const state = SessionState.UNSPECIFIED;
+    const filter = { ownerSubject: "", state, ancestorSessionId: "" };
     const page = { pageSize: 50, pageToken: "" };
     const sessions = await second.reader.listSessions(TENANT_CALLER, filter, page);
     expect(isRefusal(sessions) ? sessions : sessions.items).toMatchObject([

@@ -18,7 +18,7 @@ import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import { ReceiptPath, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { MessageRole, RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
-import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
+import { DelegationKind, SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import { ToolCallState, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import type { Principal } from "../../src/domain/principal.js";
@@ -145,6 +145,10 @@ const ATTEMPTS: readonly Attempt[] = [
   attempt(SessionService.method.getSession, ({ sessionId }) => ({ sessionId })),
   attempt(SessionService.method.verifySession, ({ sessionId }) => ({ sessionId })),
   attempt(SessionService.method.endSession, ({ sessionId }) => ({ sessionId, requestId })),
+  attempt(SessionService.method.compactSession, ({ sessionId }) => ({
+    ...{ sessionId, requestId, throughSequence: 1n, summary: "before" },
+  })),
+  attempt(SessionService.method.forkSession, ({ sessionId }) => ({ sessionId, requestId })),
   attempt(HistoryService.method.getToolCall, ({ sessionId, toolCallId }) => ({
     ...{ sessionId, toolCallId },
   })),
@@ -191,6 +195,32 @@ const ATTEMPTS: readonly Attempt[] = [
     ...{ sessionId, runId, requestId, command: hook },
   })),
   ...ASKING_ATTEMPTS,
+];
+
+/** The same about a session and what stands below it. */
+const BELOW_ATTEMPTS: readonly Attempt[] = [
+  attempt(SessionService.method.createSession, ({ sessionId, toolCallId }) => ({
+    ...{ requestId, kind: SessionKind.SUBAGENT },
+    delegation: {
+      ...{ parentSessionId: sessionId, parentToolCallId: toolCallId },
+      kind: DelegationKind.SUBAGENT,
+    },
+  })),
+  attempt(SessionService.method.listSessions, ({ sessionId }) => ({
+    ancestorSessionId: sessionId,
+  })),
+  attempt(SessionService.method.endSession, ({ sessionId }) => ({
+    ...{ sessionId, requestId, cancelDescendants: true },
+  })),
+  attempt(HistoryService.method.listToolCalls, ({ sessionId }) => ({
+    ...{ sessionId, includeDescendants: true },
+  })),
+  attempt(HistoryService.method.listHooks, ({ sessionId }) => ({
+    ...{ sessionId, includeDescendants: true },
+  })),
+  attempt(ApprovalService.method.listAsks, ({ sessionId }) => ({
+    ...{ sessionId, includeDescendants: true },
+  })),
 ];
 
 let folder: StoreFolder;
@@ -277,7 +307,10 @@ test("every offered unary method of a session is tried", async () => {
 });
 
 describe.each(DRESSES)("over %s", (dress) => {
-  test.each(ATTEMPTS.map((one) => [one.method.name, one] as const))(
+  test.each([
+    ...ATTEMPTS.map((one) => [one.method.name, one] as const),
+    ...BELOW_ATTEMPTS.map((one) => [`${one.method.name} below`, one] as const),
+  ])(
     "%s of a session of another tenant or owner is answered byte for byte as an unknown one",
     async (_name, { method, request }) => {
       const path = pathOf(method);

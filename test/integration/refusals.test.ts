@@ -45,11 +45,14 @@ import { startTestService, type Clients, type TestService, type Wire } from "../
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import { WRONG_ASKS } from "../support/wrong-asks.js";
 import { FLAGS, start, WRONG_CALLS, type Scene, type SceneAsks } from "../support/wrong-calls.js";
+import { ARCHIVED_THROUGH, WRONG_STRUCTURE } from "../support/wrong-structure.js";
 
 async function makeScene(clients: Clients): Promise<Scene> {
   const sessionId = await createSession(clients);
   const ended = await beginRun(clients, sessionId);
   await clients.runs.endRun({ ...of(ended), command: { outcome: RunOutcome.COMPLETED } });
+  const archive = { sessionId, throughSequence: ARCHIVED_THROUGH, summary: "before" };
+  await clients.sessions.compactSession({ ...archive, requestId: freshRequestId() });
   const run = await beginRun(clients, sessionId);
   const [accepted, started, completed] = [
     await acceptCall(clients, run),
@@ -172,7 +175,8 @@ describe.each(WIRES as Wire[])("over %s", (wire) => {
   });
 
   // The two encodings of Connect differ in nothing that asks add.
-  const wrongs = wire === "connect-binary" ? WRONG_CALLS : [...WRONG_CALLS, ...WRONG_ASKS];
+  const wrongs =
+    wire === "connect-binary" ? WRONG_CALLS : [...WRONG_CALLS, ...WRONG_ASKS, ...WRONG_STRUCTURE];
 
   test.each(wrongs)("$what is refused as $reason with nothing written", async (wrong) => {
     const { what, send, reuse, code, reason } = wrong;

@@ -36,7 +36,8 @@ import {
 } from "../support/conversation.js";
 import { writtenTo } from "../support/nothing-written.js";
 import { refused } from "../support/refused.js";
-import { RETRIED, type Way } from "../support/retried-requests.js";
+import { RETRIED, type Prepared, type Way } from "../support/retried-requests.js";
+import { endSession } from "../support/retried-structure.js";
 import { startTestService, WIRES, type Clients, type TestService } from "../support/service.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 
@@ -65,7 +66,7 @@ test.each(RETRIED)("a retry of $name gives the first reply and writes nothing", 
   await expectRetriesToGive(first, ways, sessionId, requestId);
   await restart();
   await expectRetriesToGive(first, ways, sessionId, requestId);
-  await expectOthersToBeRefused(prepared.sessionId, requestId);
+  await expectOthersToBeRefused(prepared, requestId);
 });
 
 test("every method with a request id is among them", async () => {
@@ -147,19 +148,20 @@ async function withhold(clients: Clients, run: OpenRun, toolCallId: string): Pro
 
 /** Another message under the id, by the same method or by another. */
 async function expectOthersToBeRefused(
-  sessionId: string | undefined,
+  { sessionId, others }: Prepared,
   requestId: string,
 ): Promise<void> {
   const clients = service.clients();
-  const others: (() => Promise<unknown>)[] =
+  const always: (() => Promise<unknown>)[] =
     sessionId === undefined
       ? [() => clients.sessions.createSession({ requestId, kind: SessionKind.DEBUG })]
       : [
           () => recordMessage(clients, { sessionId, runId: "run_1" }, requestId),
-          () => clients.sessions.endSession({ sessionId, requestId, cancelDescendants: true }),
           () => clients.runs.beginRun({ sessionId, requestId, startGate: StartGate.REQUIRED }),
         ];
-  for (const other of others) {
+  const anyEnd = sessionId === undefined ? [] : [endSession(sessionId, true)];
+  const further = (others ?? anyEnd).map((way) => () => way(clients, requestId));
+  for (const other of [...always, ...further]) {
     expect(await refused(other())).toMatchObject({
       code: Code.AlreadyExists,
       reason: "REQUEST_ID_REUSED",

@@ -37,6 +37,8 @@ function answering(
   }));
 }
 
+const ALL = { sessionId: undefined, visibleToSubject: undefined, tree: undefined };
+
 async function withFirstEvent(ask: IndexedAsk, store: Store): Promise<IndexedAsk> {
   const record = await store.findRecord(ask, ask.askId);
   const event = record && (await store.readEvent(ask, record.firstSequence));
@@ -48,7 +50,7 @@ async function knownAsk(
   { tenant, sessionId }: SessionRef,
   askId: string | undefined,
 ): Promise<IndexedAsk | undefined> {
-  const scope = { tenant, sessionId, visibleToSubject: undefined };
+  const scope = { tenant, ...ALL, sessionId };
   const all = await store.listAskChanges({ ...scope, afterPosition: 0n, limit: UNLIMITED });
   return all.find((ask) => ask.askId === askId);
 }
@@ -406,7 +408,7 @@ const WRITE_MUTANTS: readonly StoreMutant[] = [
     name: "keeps asks by id alone",
     kills: ["sessions that share an ask's id have asks of their own"],
     wrap: answering(async (asks, store, query) => {
-      const scope = { tenant: query.tenant, visibleToSubject: undefined, sessionId: undefined };
+      const scope = { tenant: query.tenant, ...ALL };
       const all = await store.listAskChanges({ ...scope, afterPosition: 0n, limit: UNLIMITED });
       const last = new Map(all.map((ask) => [ask.askId, ask.sessionId]));
       return asks.filter((ask) => last.get(ask.askId) === ask.sessionId);

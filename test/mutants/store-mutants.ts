@@ -1,3 +1,4 @@
+import { INHERITED_MUTANTS } from "./inherited-mutants.js";
 import { PLACE_MUTANTS } from "./place-mutants.js";
 import type {
   CommandWrite,
@@ -11,6 +12,7 @@ import type {
 import { A, bytes, findRequest } from "../conformance/store-fixture.js";
 import { ASK_MUTANTS } from "./ask-mutants.js";
 import { DEADLINE_MUTANTS } from "./deadline-mutants.js";
+import { TREE_MUTANTS } from "./tree-mutants.js";
 import {
   overriding,
   reading,
@@ -547,4 +549,6 @@ export const STORE_MUTANTS: readonly StoreMutant[] = [
   ...ASK_MUTANTS,
   ...DEADLINE_MUTANTS,
   ...PLACE_MUTANTS,
+  ...TREE_MUTANTS,
+  ...INHERITED_MUTANTS,
 ];

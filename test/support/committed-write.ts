@@ -72,6 +72,7 @@ export function committedWrite(
     sessionId,
     session: {
       ...{ tenant, sessionId, ...subjects, state, createPosition: 1n, head },
+      ...{ parentSessionId: undefined, rootSessionId: sessionId },
       checksum: NO_BYTES,
     },
     events: marks.map(eventWith),

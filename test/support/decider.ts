@@ -12,10 +12,7 @@ import { ActorKind, ActorSchema } from "../../gen/toolmark/v1/origin_pb.js";
 import type { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
-import {
-  CreateSessionRequestSchema,
-  EndSessionRequestSchema,
-} from "../../gen/toolmark/v1/session_service_pb.js";
+import { CreateSessionRequestSchema } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { answerAsk } from "../../src/domain/decide/answer-ask.js";
 import { decideApply } from "../../src/domain/decide/apply.js";
@@ -60,7 +57,7 @@ export class Decider {
     this.#bent = bent;
     const request = create(CreateSessionRequestSchema, { kind: SessionKind.MAIN });
     const draft = new Draft(this.sessionId, undefined, this.#facts());
-    const created = createSession(draft, request);
+    const created = createSession(draft, request, undefined);
     if (isRefusal(created)) throw new Error(created.message);
     this.#keep(created.events);
     this.begin(gate);
@@ -162,7 +159,7 @@ export class Decider {
   /** Ends the session. */
   end(): readonly DraftEvent[] {
     const draft = new Draft(this.sessionId, this.state, this.#facts());
-    const ended = endSession(draft, this.state, create(EndSessionRequestSchema));
+    const ended = endSession(draft, this.state);
     if (isRefusal(ended)) throw new Error(ended.message);
     return this.#keep(ended.events);
   }

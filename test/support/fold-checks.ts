@@ -38,7 +38,7 @@ export function checkFold(drafts: readonly DraftEvent[], restore = restoreState)
 function textOf(state: SessionState): string {
   const { session, activeRun, openCalls, openAsks, pendingAuthorizations } = state;
   return JSON.stringify([
-    [state.sequence, state.sessionSequence].map(String),
+    [state.sequence, state.sessionSequence, state.compactedThrough].map(String),
     bytesOf(SessionSchema, session),
     bytesOf(RunSchema, activeRun),
     [...openCalls].map(([id, open]) => [id, callText(open)]),

@@ -14,10 +14,7 @@ import { ReceiptPath, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { ReviewJob } from "../../gen/toolmark/v1/review_pb.js";
 import { MessageRole, RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
-import {
-  CreateSessionResponseSchema,
-  EndSessionResponseSchema,
-} from "../../gen/toolmark/v1/session_service_pb.js";
+import { CreateSessionResponseSchema } from "../../gen/toolmark/v1/session_service_pb.js";
 import { ToolCallState, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import {
   answer,
@@ -42,6 +39,7 @@ import {
   type CommandInit,
   type OpenRun,
 } from "./conversation.js";
+import { endSession, RETRIED_STRUCTURE } from "./retried-structure.js";
 import type { Clients } from "./service.js";
 
 /** Sends one request under an id; gives the encoded reply. */
@@ -53,6 +51,8 @@ export interface Prepared {
   readonly ways: readonly Way[];
   /** Absent if the request makes the session. */
   readonly sessionId: string | undefined;
+  /** Requests that are not equal to it, by the same method. Absent: whatever ends the session. */
+  readonly others?: readonly Way[];
 }
 
 export interface Retried {
@@ -385,11 +385,10 @@ export const RETRIED: readonly Retried[] = [
       const run = await openRun(clients);
       await acceptCall(clients, run);
       const { sessionId } = run;
-      const way: Way = async ({ sessions }, requestId) =>
-        toBinary(EndSessionResponseSchema, await sessions.endSession({ sessionId, requestId }));
-      return { sessionId, ways: [way] };
+      return { sessionId, ways: [endSession(sessionId, false)] };
     },
   },
+  ...RETRIED_STRUCTURE,
   answerAsk(Verdict.ALLOW_ONCE),
   answerAsk(Verdict.DENY),
   beginRun("BeginRun"),

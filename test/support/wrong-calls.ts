@@ -4,7 +4,7 @@ import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import type { Authorization } from "../../gen/toolmark/v1/authorization_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import { MessageRole, RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
-import { DelegationKind, SessionKind } from "../../gen/toolmark/v1/session_pb.js";
+import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import { ToolCallState, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { bytes, newCall, of, publishHook, type CommandInit, type OpenRun } from "./conversation.js";
 import type { Clients } from "./service.js";
@@ -68,7 +68,7 @@ export interface WrongCall {
   readonly reuse?: (scene: Scene, requestId: string) => Promise<unknown>;
 }
 
-const UNKNOWN = "tc_00000000000000000000000000";
+export const UNKNOWN = "tc_00000000000000000000000000";
 const TEXT = { data: bytes("x") };
 const HOOK = { phase: "session_start", decision: HookDecision.INFO };
 
@@ -88,7 +88,7 @@ export function malformed(
   return { what, code: Code.InvalidArgument, reason: "FIELD_INVALID", metadata, send };
 }
 
-const createAgain: WrongCall["reuse"] = ({ clients }, requestId) =>
+export const createAgain: NonNullable<WrongCall["reuse"]> = ({ clients }, requestId) =>
   clients.sessions.createSession({ requestId, kind: SessionKind.MAIN });
 
 const UNSPECIFIED_ENUMS: readonly WrongCall[] = [
@@ -494,21 +494,6 @@ const WRONG_STATES: readonly WrongCall[] = [
         { case: "publishHook", value: HOOK },
         { case: "publishHook", value: { ...HOOK, toolCallId: UNKNOWN } },
       ),
-  },
-  {
-    what: "a delegated session, which this server does not offer",
-    code: Code.Unimplemented,
-    reason: "UNIMPLEMENTED",
-    metadata: { feature: "delegation" },
-    send: ({ clients, run, accepted }, requestId) =>
-      clients.sessions.createSession({
-        ...{ requestId, kind: SessionKind.SUBAGENT },
-        delegation: {
-          ...{ parentSessionId: run.sessionId, parentToolCallId: accepted.toolCallId },
-          kind: DelegationKind.SUBAGENT,
-        },
-      }),
-    reuse: createAgain,
   },
 ];
 

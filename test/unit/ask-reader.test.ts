@@ -125,7 +125,7 @@ describe("a session that is not there, or not the caller's", () => {
     const replies: object[] = [
       await asking.asks.getAsk(viewer, sessionId, askId),
       await list({ sessionId }, viewer),
-      await asking.asks.scopeOf(caller, sessionId),
+      await asking.asks.scopeOf(caller, { sessionId, includeDescendants: false }),
       await asking.asks.askAndReceipt(caller, sessionId, askId),
       await asking.reader.getReceipt(caller, sessionId, "rcp_1"),
       await asking.reader.listReceipts(caller, sessionId, "", page),

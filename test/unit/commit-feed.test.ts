@@ -4,7 +4,8 @@ import { Bell, CommitFeed, type DeadlinesSet } from "../../src/ledger/commit-fee
 import type { AskScope, CommandWrite } from "../../src/ledger/store-port.js";
 import { committedWrite, OPEN_ASK } from "../support/committed-write.js";
 
-const TENANT_A: AskScope = { tenant: "a", visibleToSubject: undefined, sessionId: undefined };
+const ALL = { visibleToSubject: undefined, sessionId: undefined, tree: undefined };
+const TENANT_A: AskScope = { tenant: "a", ...ALL };
 const SESSION_1 = { ...TENANT_A, sessionId: "ses_1" };
 
 function askWrite(tenant: string, sessionId: string): CommandWrite {
@@ -27,7 +28,7 @@ describe("a commit feed", () => {
     for (const tenant of ["a", "b"]) {
       for (const visibleToSubject of subjects) {
         for (const sessionId of [undefined, "ses_1", "ses_2"]) {
-          feed.onAsksChanged({ tenant, visibleToSubject, sessionId }, () =>
+          feed.onAsksChanged({ tenant, visibleToSubject, sessionId, tree: undefined }, () =>
             woken.push(`${tenant} ${visibleToSubject ?? "*"} ${sessionId ?? "*"}`),
           );
         }

@@ -34,8 +34,6 @@ const SERVICES = [
 
 /** Methods that the service does not offer yet, and the one whose request is empty. Move a method when it is built. */
 const NOT_VALIDATED: readonly string[] = [
-  "toolmark.v1.SessionService.ForkSession",
-  "toolmark.v1.SessionService.CompactSession",
   "toolmark.v1.SessionService.EraseSession",
   "toolmark.v1.SessionService.ExportSession",
   "toolmark.v1.HistoryService.GetTranscript",

@@ -194,8 +194,8 @@ describe("well-formed requests", () => {
   }
 
   it("leaves methods alone whose requests it does not know", () => {
-    const { forkSession } = session;
-    expect(validate(forkSession, create(forkSession.input))).toBeUndefined();
+    const { eraseSession } = session;
+    expect(validate(eraseSession, create(eraseSession.input))).toBeUndefined();
   });
 });
 

@@ -83,7 +83,7 @@ export type ListAsksRequest = Message<"toolmark.v1.ListAsksRequest"> & {
   sessionId: string;
 
   /**
-   * Whether to include asks of sessions that work for session_id. Of no effect without one.
+   * Whether to include asks of sessions that work for session_id, at any depth. Of no effect without one.
    *
    * @generated from field: bool include_descendants = 4;
    */
@@ -329,7 +329,7 @@ export type WatchAsksRequest = Message<"toolmark.v1.WatchAsksRequest"> & {
   sessionId: string;
 
   /**
-   * Whether to include asks of sessions that work for session_id.
+   * Whether to include asks of sessions that work for session_id, at any depth. Of no effect without one.
    *
    * @generated from field: bool include_descendants = 2;
    */

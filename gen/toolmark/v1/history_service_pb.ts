@@ -4,6 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { DelegationStep } from "./ask_pb.js";
+import { file_toolmark_v1_ask } from "./ask_pb.js";
 import type { Authorization } from "./authorization_pb.js";
 import { file_toolmark_v1_authorization } from "./authorization_pb.js";
 import type { Event, EventRecord } from "./event_pb.js";
@@ -18,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/history_service.proto.
  */
 export const file_toolmark_v1_history_service: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay92MS9oaXN0b3J5X3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIj4KEkdldFRvb2xDYWxsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhQKDHRvb2xfY2FsbF9pZBgCIAEoCSI/ChNHZXRUb29sQ2FsbFJlc3BvbnNlEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsIlEKFExpc3RUb29sQ2FsbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiWwoVTGlzdFRvb2xDYWxsc1Jlc3BvbnNlEikKCnRvb2xfY2FsbHMYASADKAsyFS50b29sbWFyay52MS5Ub29sQ2FsbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiNQoOR2V0SG9va1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdob29rX2lkGAIgASgJIjIKD0dldEhvb2tSZXNwb25zZRIfCgRob29rGAEgASgLMhEudG9vbG1hcmsudjEuSG9vayJjChBMaXN0SG9va3NSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkSFAoMdG9vbF9jYWxsX2lkGAQgASgJIk4KEUxpc3RIb29rc1Jlc3BvbnNlEiAKBWhvb2tzGAEgAygLMhEudG9vbG1hcmsudjEuSG9vaxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiPwoWR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJldmlld19pZBgCIAEoCSJgChdHZXRSZXZpZXdEZXRhaWxSZXNwb25zZRIRCglyZXZpZXdfaWQYASABKAkSDgoGZGV0YWlsGAIgASgJEhUKCHJldmlzaW9uGAMgASgESACIAQFCCwoJX3JldmlzaW9uIkcKF0dldEF1dGhvcml6YXRpb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQYXV0aG9yaXphdGlvbl9pZBgCIAEoCSJNChhHZXRBdXRob3JpemF0aW9uUmVzcG9uc2USMQoNYXV0aG9yaXphdGlvbhgBIAEoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24ibAoZTGlzdEF1dGhvcml6YXRpb25zUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCSJpChpMaXN0QXV0aG9yaXphdGlvbnNSZXNwb25zZRIyCg5hdXRob3JpemF0aW9ucxgBIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImIKD1JlYWRCb2R5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhAKCGJvZHlfcmVmGAIgASgJEhQKDG9mZnNldF9ieXRlcxgDIAEoBBITCgtsaW1pdF9ieXRlcxgEIAEoBCJbChBSZWFkQm9keVJlc3BvbnNlEhQKDG9mZnNldF9ieXRlcxgBIAEoBBINCgVjaHVuaxgCIAEoDBISCgpzaXplX2J5dGVzGAMgASgEEg4KBnNoYTI1NhgEIAEoDCJmChFMaXN0RXZlbnRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAQgASgEIlEKEkxpc3RFdmVudHNSZXNwb25zZRIiCgZldmVudHMYASADKAsyEi50b29sbWFyay52MS5FdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUQoUR2V0VHJhbnNjcmlwdFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJbChVHZXRUcmFuc2NyaXB0UmVzcG9uc2USKQoHZW50cmllcxgBIAMoCzIYLnRvb2xtYXJrLnYxLkV2ZW50UmVjb3JkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCTKWBwoOSGlzdG9yeVNlcnZpY2USVQoLR2V0VG9vbENhbGwSHy50b29sbWFyay52MS5HZXRUb29sQ2FsbFJlcXVlc3QaIC50b29sbWFyay52MS5HZXRUb29sQ2FsbFJlc3BvbnNlIgOQAgESWwoNTGlzdFRvb2xDYWxscxIhLnRvb2xtYXJrLnYxLkxpc3RUb29sQ2FsbHNSZXF1ZXN0GiIudG9vbG1hcmsudjEuTGlzdFRvb2xDYWxsc1Jlc3BvbnNlIgOQAgESSQoHR2V0SG9vaxIbLnRvb2xtYXJrLnYxLkdldEhvb2tSZXF1ZXN0GhwudG9vbG1hcmsudjEuR2V0SG9va1Jlc3BvbnNlIgOQAgESTwoJTGlzdEhvb2tzEh0udG9vbG1hcmsudjEuTGlzdEhvb2tzUmVxdWVzdBoeLnRvb2xtYXJrLnYxLkxpc3RIb29rc1Jlc3BvbnNlIgOQAgESYQoPR2V0UmV2aWV3RGV0YWlsEiMudG9vbG1hcmsudjEuR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBokLnRvb2xtYXJrLnYxLkdldFJldmlld0RldGFpbFJlc3BvbnNlIgOQAgESZAoQR2V0QXV0aG9yaXphdGlvbhIkLnRvb2xtYXJrLnYxLkdldEF1dGhvcml6YXRpb25SZXF1ZXN0GiUudG9vbG1hcmsudjEuR2V0QXV0aG9yaXphdGlvblJlc3BvbnNlIgOQAgESagoSTGlzdEF1dGhvcml6YXRpb25zEiYudG9vbG1hcmsudjEuTGlzdEF1dGhvcml6YXRpb25zUmVxdWVzdBonLnRvb2xtYXJrLnYxLkxpc3RBdXRob3JpemF0aW9uc1Jlc3BvbnNlIgOQAgESTgoIUmVhZEJvZHkSHC50b29sbWFyay52MS5SZWFkQm9keVJlcXVlc3QaHS50b29sbWFyay52MS5SZWFkQm9keVJlc3BvbnNlIgOQAgEwARJSCgpMaXN0RXZlbnRzEh4udG9vbG1hcmsudjEuTGlzdEV2ZW50c1JlcXVlc3QaHy50b29sbWFyay52MS5MaXN0RXZlbnRzUmVzcG9uc2UiA5ACARJbCg1HZXRUcmFuc2NyaXB0EiEudG9vbG1hcmsudjEuR2V0VHJhbnNjcmlwdFJlcXVlc3QaIi50b29sbWFyay52MS5HZXRUcmFuc2NyaXB0UmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_hook, file_toolmark_v1_tool_call]);
+  fileDesc("CiF0b29sbWFyay92MS9oaXN0b3J5X3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIj4KEkdldFRvb2xDYWxsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhQKDHRvb2xfY2FsbF9pZBgCIAEoCSI/ChNHZXRUb29sQ2FsbFJlc3BvbnNlEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsIm4KFExpc3RUb29sQ2FsbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkSGwoTaW5jbHVkZV9kZXNjZW5kYW50cxgEIAEoCCKIAQoVTGlzdFRvb2xDYWxsc1Jlc3BvbnNlEikKCnRvb2xfY2FsbHMYASADKAsyFS50b29sbWFyay52MS5Ub29sQ2FsbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSKwoIc2Vzc2lvbnMYAyADKAsyGS50b29sbWFyay52MS5TZXNzaW9uUGxhY2UiWAoMU2Vzc2lvblBsYWNlEhIKCnNlc3Npb25faWQYASABKAkSNAoPZGVsZWdhdGlvbl9wYXRoGAIgAygLMhsudG9vbG1hcmsudjEuRGVsZWdhdGlvblN0ZXAiNQoOR2V0SG9va1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdob29rX2lkGAIgASgJIjIKD0dldEhvb2tSZXNwb25zZRIfCgRob29rGAEgASgLMhEudG9vbG1hcmsudjEuSG9vayKAAQoQTGlzdEhvb2tzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIbChNpbmNsdWRlX2Rlc2NlbmRhbnRzGAUgASgIInsKEUxpc3RIb29rc1Jlc3BvbnNlEiAKBWhvb2tzGAEgAygLMhEudG9vbG1hcmsudjEuSG9vaxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSKwoIc2Vzc2lvbnMYAyADKAsyGS50b29sbWFyay52MS5TZXNzaW9uUGxhY2UiPwoWR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJldmlld19pZBgCIAEoCSJgChdHZXRSZXZpZXdEZXRhaWxSZXNwb25zZRIRCglyZXZpZXdfaWQYASABKAkSDgoGZGV0YWlsGAIgASgJEhUKCHJldmlzaW9uGAMgASgESACIAQFCCwoJX3JldmlzaW9uIkcKF0dldEF1dGhvcml6YXRpb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQYXV0aG9yaXphdGlvbl9pZBgCIAEoCSJNChhHZXRBdXRob3JpemF0aW9uUmVzcG9uc2USMQoNYXV0aG9yaXphdGlvbhgBIAEoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24ibAoZTGlzdEF1dGhvcml6YXRpb25zUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCSJpChpMaXN0QXV0aG9yaXphdGlvbnNSZXNwb25zZRIyCg5hdXRob3JpemF0aW9ucxgBIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImIKD1JlYWRCb2R5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhAKCGJvZHlfcmVmGAIgASgJEhQKDG9mZnNldF9ieXRlcxgDIAEoBBITCgtsaW1pdF9ieXRlcxgEIAEoBCJbChBSZWFkQm9keVJlc3BvbnNlEhQKDG9mZnNldF9ieXRlcxgBIAEoBBINCgVjaHVuaxgCIAEoDBISCgpzaXplX2J5dGVzGAMgASgEEg4KBnNoYTI1NhgEIAEoDCJmChFMaXN0RXZlbnRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAQgASgEIlEKEkxpc3RFdmVudHNSZXNwb25zZRIiCgZldmVudHMYASADKAsyEi50b29sbWFyay52MS5FdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUQoUR2V0VHJhbnNjcmlwdFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJbChVHZXRUcmFuc2NyaXB0UmVzcG9uc2USKQoHZW50cmllcxgBIAMoCzIYLnRvb2xtYXJrLnYxLkV2ZW50UmVjb3JkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCTKWBwoOSGlzdG9yeVNlcnZpY2USVQoLR2V0VG9vbENhbGwSHy50b29sbWFyay52MS5HZXRUb29sQ2FsbFJlcXVlc3QaIC50b29sbWFyay52MS5HZXRUb29sQ2FsbFJlc3BvbnNlIgOQAgESWwoNTGlzdFRvb2xDYWxscxIhLnRvb2xtYXJrLnYxLkxpc3RUb29sQ2FsbHNSZXF1ZXN0GiIudG9vbG1hcmsudjEuTGlzdFRvb2xDYWxsc1Jlc3BvbnNlIgOQAgESSQoHR2V0SG9vaxIbLnRvb2xtYXJrLnYxLkdldEhvb2tSZXF1ZXN0GhwudG9vbG1hcmsudjEuR2V0SG9va1Jlc3BvbnNlIgOQAgESTwoJTGlzdEhvb2tzEh0udG9vbG1hcmsudjEuTGlzdEhvb2tzUmVxdWVzdBoeLnRvb2xtYXJrLnYxLkxpc3RIb29rc1Jlc3BvbnNlIgOQAgESYQoPR2V0UmV2aWV3RGV0YWlsEiMudG9vbG1hcmsudjEuR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBokLnRvb2xtYXJrLnYxLkdldFJldmlld0RldGFpbFJlc3BvbnNlIgOQAgESZAoQR2V0QXV0aG9yaXphdGlvbhIkLnRvb2xtYXJrLnYxLkdldEF1dGhvcml6YXRpb25SZXF1ZXN0GiUudG9vbG1hcmsudjEuR2V0QXV0aG9yaXphdGlvblJlc3BvbnNlIgOQAgESagoSTGlzdEF1dGhvcml6YXRpb25zEiYudG9vbG1hcmsudjEuTGlzdEF1dGhvcml6YXRpb25zUmVxdWVzdBonLnRvb2xtYXJrLnYxLkxpc3RBdXRob3JpemF0aW9uc1Jlc3BvbnNlIgOQAgESTgoIUmVhZEJvZHkSHC50b29sbWFyay52MS5SZWFkQm9keVJlcXVlc3QaHS50b29sbWFyay52MS5SZWFkQm9keVJlc3BvbnNlIgOQAgEwARJSCgpMaXN0RXZlbnRzEh4udG9vbG1hcmsudjEuTGlzdEV2ZW50c1JlcXVlc3QaHy50b29sbWFyay52MS5MaXN0RXZlbnRzUmVzcG9uc2UiA5ACARJbCg1HZXRUcmFuc2NyaXB0EiEudG9vbG1hcmsudjEuR2V0VHJhbnNjcmlwdFJlcXVlc3QaIi50b29sbWFyay52MS5HZXRUcmFuc2NyaXB0UmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_hook, file_toolmark_v1_tool_call]);
 
 /**
  * Request of GetToolCall.
@@ -95,6 +97,13 @@ export type ListToolCallsRequest = Message<"toolmark.v1.ListToolCallsRequest"> &
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
+
+  /**
+   * Whether to include calls of sessions that work for session_id, at any depth. Each keeps its own origin.
+   *
+   * @generated from field: bool include_descendants = 4;
+   */
+  includeDescendants: boolean;
 };
 
 /**
@@ -111,7 +120,7 @@ export const ListToolCallsRequestSchema: GenMessage<ListToolCallsRequest> = /*@_
  */
 export type ListToolCallsResponse = Message<"toolmark.v1.ListToolCallsResponse"> & {
   /**
-   * The calls. May be fewer than page_size even if more follow.
+   * The calls. May be fewer than page_size, or none, even if more follow.
    *
    * @generated from field: repeated toolmark.v1.ToolCall tool_calls = 1;
    */
@@ -123,6 +132,13 @@ export type ListToolCallsResponse = Message<"toolmark.v1.ListToolCallsResponse">
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
+
+  /**
+   * With descendants: where the sessions stand that the page's calls were recorded in.
+   *
+   * @generated from field: repeated toolmark.v1.SessionPlace sessions = 3;
+   */
+  sessions: SessionPlace[];
 };
 
 /**
@@ -131,6 +147,34 @@ export type ListToolCallsResponse = Message<"toolmark.v1.ListToolCallsResponse">
  */
 export const ListToolCallsResponseSchema: GenMessage<ListToolCallsResponse> = /*@__PURE__*/
   messageDesc(file_toolmark_v1_history_service, 3);
+
+/**
+ * Where a session stands below its root.
+ *
+ * @generated from message toolmark.v1.SessionPlace
+ */
+export type SessionPlace = Message<"toolmark.v1.SessionPlace"> & {
+  /**
+   * The session.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The delegating calls from the root session to this one, outermost first. Empty in a root session.
+   *
+   * @generated from field: repeated toolmark.v1.DelegationStep delegation_path = 2;
+   */
+  delegationPath: DelegationStep[];
+};
+
+/**
+ * Describes the message toolmark.v1.SessionPlace.
+ * Use `create(SessionPlaceSchema)` to create a new message.
+ */
+export const SessionPlaceSchema: GenMessage<SessionPlace> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 4);
 
 /**
  * Request of GetHook.
@@ -158,7 +202,7 @@ export type GetHookRequest = Message<"toolmark.v1.GetHookRequest"> & {
  * Use `create(GetHookRequestSchema)` to create a new message.
  */
 export const GetHookRequestSchema: GenMessage<GetHookRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 4);
+  messageDesc(file_toolmark_v1_history_service, 5);
 
 /**
  * Reply of GetHook.
@@ -179,7 +223,7 @@ export type GetHookResponse = Message<"toolmark.v1.GetHookResponse"> & {
  * Use `create(GetHookResponseSchema)` to create a new message.
  */
 export const GetHookResponseSchema: GenMessage<GetHookResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 5);
+  messageDesc(file_toolmark_v1_history_service, 6);
 
 /**
  * Request of ListHooks.
@@ -214,6 +258,14 @@ export type ListHooksRequest = Message<"toolmark.v1.ListHooksRequest"> & {
    * @generated from field: string tool_call_id = 4;
    */
   toolCallId: string;
+
+  /**
+   * Whether to include records of sessions that work for session_id, at any depth. Each keeps its own origin. Not to be
+   * set with tool_call_id, which is of one session.
+   *
+   * @generated from field: bool include_descendants = 5;
+   */
+  includeDescendants: boolean;
 };
 
 /**
@@ -221,7 +273,7 @@ export type ListHooksRequest = Message<"toolmark.v1.ListHooksRequest"> & {
  * Use `create(ListHooksRequestSchema)` to create a new message.
  */
 export const ListHooksRequestSchema: GenMessage<ListHooksRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 6);
+  messageDesc(file_toolmark_v1_history_service, 7);
 
 /**
  * Reply of ListHooks.
@@ -230,7 +282,7 @@ export const ListHooksRequestSchema: GenMessage<ListHooksRequest> = /*@__PURE__*
  */
 export type ListHooksResponse = Message<"toolmark.v1.ListHooksResponse"> & {
   /**
-   * The records. May be fewer than page_size even if more follow.
+   * The records. May be fewer than page_size, or none, even if more follow.
    *
    * @generated from field: repeated toolmark.v1.Hook hooks = 1;
    */
@@ -242,6 +294,13 @@ export type ListHooksResponse = Message<"toolmark.v1.ListHooksResponse"> & {
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
+
+  /**
+   * With descendants: where the sessions stand that the page's records were recorded in.
+   *
+   * @generated from field: repeated toolmark.v1.SessionPlace sessions = 3;
+   */
+  sessions: SessionPlace[];
 };
 
 /**
@@ -249,7 +308,7 @@ export type ListHooksResponse = Message<"toolmark.v1.ListHooksResponse"> & {
  * Use `create(ListHooksResponseSchema)` to create a new message.
  */
 export const ListHooksResponseSchema: GenMessage<ListHooksResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 7);
+  messageDesc(file_toolmark_v1_history_service, 8);
 
 /**
  * Request of GetReviewDetail.
@@ -277,7 +336,7 @@ export type GetReviewDetailRequest = Message<"toolmark.v1.GetReviewDetailRequest
  * Use `create(GetReviewDetailRequestSchema)` to create a new message.
  */
 export const GetReviewDetailRequestSchema: GenMessage<GetReviewDetailRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 8);
+  messageDesc(file_toolmark_v1_history_service, 9);
 
 /**
  * Reply of GetReviewDetail.
@@ -313,7 +372,7 @@ export type GetReviewDetailResponse = Message<"toolmark.v1.GetReviewDetailRespon
  * Use `create(GetReviewDetailResponseSchema)` to create a new message.
  */
 export const GetReviewDetailResponseSchema: GenMessage<GetReviewDetailResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 9);
+  messageDesc(file_toolmark_v1_history_service, 10);
 
 /**
  * Request of GetAuthorization.
@@ -341,7 +400,7 @@ export type GetAuthorizationRequest = Message<"toolmark.v1.GetAuthorizationReque
  * Use `create(GetAuthorizationRequestSchema)` to create a new message.
  */
 export const GetAuthorizationRequestSchema: GenMessage<GetAuthorizationRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 10);
+  messageDesc(file_toolmark_v1_history_service, 11);
 
 /**
  * Reply of GetAuthorization.
@@ -362,7 +421,7 @@ export type GetAuthorizationResponse = Message<"toolmark.v1.GetAuthorizationResp
  * Use `create(GetAuthorizationResponseSchema)` to create a new message.
  */
 export const GetAuthorizationResponseSchema: GenMessage<GetAuthorizationResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 11);
+  messageDesc(file_toolmark_v1_history_service, 12);
 
 /**
  * Request of ListAuthorizations.
@@ -404,7 +463,7 @@ export type ListAuthorizationsRequest = Message<"toolmark.v1.ListAuthorizationsR
  * Use `create(ListAuthorizationsRequestSchema)` to create a new message.
  */
 export const ListAuthorizationsRequestSchema: GenMessage<ListAuthorizationsRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 12);
+  messageDesc(file_toolmark_v1_history_service, 13);
 
 /**
  * Reply of ListAuthorizations.
@@ -432,7 +491,7 @@ export type ListAuthorizationsResponse = Message<"toolmark.v1.ListAuthorizations
  * Use `create(ListAuthorizationsResponseSchema)` to create a new message.
  */
 export const ListAuthorizationsResponseSchema: GenMessage<ListAuthorizationsResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 13);
+  messageDesc(file_toolmark_v1_history_service, 14);
 
 /**
  * Request of ReadBody.
@@ -474,7 +533,7 @@ export type ReadBodyRequest = Message<"toolmark.v1.ReadBodyRequest"> & {
  * Use `create(ReadBodyRequestSchema)` to create a new message.
  */
 export const ReadBodyRequestSchema: GenMessage<ReadBodyRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 14);
+  messageDesc(file_toolmark_v1_history_service, 15);
 
 /**
  * Part of a body.
@@ -516,7 +575,7 @@ export type ReadBodyResponse = Message<"toolmark.v1.ReadBodyResponse"> & {
  * Use `create(ReadBodyResponseSchema)` to create a new message.
  */
 export const ReadBodyResponseSchema: GenMessage<ReadBodyResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 15);
+  messageDesc(file_toolmark_v1_history_service, 16);
 
 /**
  * Request of ListEvents.
@@ -558,7 +617,7 @@ export type ListEventsRequest = Message<"toolmark.v1.ListEventsRequest"> & {
  * Use `create(ListEventsRequestSchema)` to create a new message.
  */
 export const ListEventsRequestSchema: GenMessage<ListEventsRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 16);
+  messageDesc(file_toolmark_v1_history_service, 17);
 
 /**
  * Reply of ListEvents.
@@ -586,7 +645,7 @@ export type ListEventsResponse = Message<"toolmark.v1.ListEventsResponse"> & {
  * Use `create(ListEventsResponseSchema)` to create a new message.
  */
 export const ListEventsResponseSchema: GenMessage<ListEventsResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 17);
+  messageDesc(file_toolmark_v1_history_service, 18);
 
 /**
  * Request of GetTranscript.
@@ -621,7 +680,7 @@ export type GetTranscriptRequest = Message<"toolmark.v1.GetTranscriptRequest"> &
  * Use `create(GetTranscriptRequestSchema)` to create a new message.
  */
 export const GetTranscriptRequestSchema: GenMessage<GetTranscriptRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 18);
+  messageDesc(file_toolmark_v1_history_service, 19);
 
 /**
  * Reply of GetTranscript.
@@ -649,7 +708,7 @@ export type GetTranscriptResponse = Message<"toolmark.v1.GetTranscriptResponse">
  * Use `create(GetTranscriptResponseSchema)` to create a new message.
  */
 export const GetTranscriptResponseSchema: GenMessage<GetTranscriptResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 19);
+  messageDesc(file_toolmark_v1_history_service, 20);
 
 /**
  * Reads what a session recorded. Only committed records are seen. No reply exceeds the server's outgoing message
@@ -671,7 +730,8 @@ export const HistoryService: GenService<{
     output: typeof GetToolCallResponseSchema;
   },
   /**
-   * Lists the calls of a session in the order of acceptance, with their bodies up to the inline limit.
+   * Lists the calls of a session in the order of acceptance, with their bodies up to the inline limit; with descendants
+   * session after session in the order of their creation.
    * Errors: SESSION_NOT_FOUND, PAGE_TOKEN_INVALID, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.HistoryService.ListToolCalls
@@ -692,7 +752,8 @@ export const HistoryService: GenService<{
     output: typeof GetHookResponseSchema;
   },
   /**
-   * Lists the hook records and reviews of a session in the order of their first update.
+   * Lists the hook records and reviews of a session in the order of their first update; with descendants session after
+   * session in the order of their creation.
    * Errors: SESSION_NOT_FOUND, TOOL_CALL_NOT_FOUND, PAGE_TOKEN_INVALID, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.HistoryService.ListHooks

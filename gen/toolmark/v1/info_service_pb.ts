@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/info_service.proto.
  */
 export const file_toolmark_v1_info_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch50b29sbWFyay92MS9pbmZvX3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0Il4KFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEiMKBmxpbWl0cxgCIAEoCzITLnRvb2xtYXJrLnYxLkxpbWl0cxIPCgdtZXRob2RzGAMgAygJIpQCCgZMaW1pdHMSFQoNbWVzc2FnZV9ieXRlcxgBIAEoBBIeChZvdXRnb2luZ19tZXNzYWdlX2J5dGVzGAIgASgEEhkKEWlubGluZV9ib2R5X2J5dGVzGAMgASgEEhIKCmJvZHlfYnl0ZXMYBCABKAQSFgoOY2FsbHNfcGVyX3R1cm4YBSABKA0SHQoVb3Blbl9hc2tzX3Blcl9zZXNzaW9uGAYgASgNEh4KFnN0cmVhbXNfcGVyX2Nvbm5lY3Rpb24YByABKA0SEQoJcGFnZV9zaXplGAggASgNEhoKEmNvbW1hbmRzX3Blcl9hcHBseRgJIAEoDRIeChZvcGVuX2NhbGxzX3Blcl9zZXNzaW9uGAogASgNMmoKC0luZm9TZXJ2aWNlElsKDUdldFNlcnZlckluZm8SIS50b29sbWFyay52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBoiLnRvb2xtYXJrLnYxLkdldFNlcnZlckluZm9SZXNwb25zZSIDkAIBYgZwcm90bzM");
+  fileDesc("Ch50b29sbWFyay92MS9pbmZvX3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0Il4KFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEiMKBmxpbWl0cxgCIAEoCzITLnRvb2xtYXJrLnYxLkxpbWl0cxIPCgdtZXRob2RzGAMgAygJIskCCgZMaW1pdHMSFQoNbWVzc2FnZV9ieXRlcxgBIAEoBBIeChZvdXRnb2luZ19tZXNzYWdlX2J5dGVzGAIgASgEEhkKEWlubGluZV9ib2R5X2J5dGVzGAMgASgEEhIKCmJvZHlfYnl0ZXMYBCABKAQSFgoOY2FsbHNfcGVyX3R1cm4YBSABKA0SHQoVb3Blbl9hc2tzX3Blcl9zZXNzaW9uGAYgASgNEh4KFnN0cmVhbXNfcGVyX2Nvbm5lY3Rpb24YByABKA0SEQoJcGFnZV9zaXplGAggASgNEhoKEmNvbW1hbmRzX3Blcl9hcHBseRgJIAEoDRIeChZvcGVuX2NhbGxzX3Blcl9zZXNzaW9uGAogASgNEhgKEGRlbGVnYXRpb25fZGVwdGgYCyABKA0SGQoRc2Vzc2lvbnNfcGVyX2NhbGwYDCABKA0yagoLSW5mb1NlcnZpY2USWwoNR2V0U2VydmVySW5mbxIhLnRvb2xtYXJrLnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiIudG9vbG1hcmsudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlIgOQAgFiBnByb3RvMw");
 
 /**
  * Request of GetServerInfo.
@@ -137,6 +137,20 @@ export type Limits = Message<"toolmark.v1.Limits"> & {
    * @generated from field: uint32 open_calls_per_session = 10;
    */
   openCallsPerSession: number;
+
+  /**
+   * Delegating calls from a root session to the deepest below it.
+   *
+   * @generated from field: uint32 delegation_depth = 11;
+   */
+  delegationDepth: number;
+
+  /**
+   * Sessions that work for one call.
+   *
+   * @generated from field: uint32 sessions_per_call = 12;
+   */
+  sessionsPerCall: number;
 };
 
 /**

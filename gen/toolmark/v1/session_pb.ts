@@ -6,13 +6,17 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { DelegationStep } from "./ask_pb.js";
+import { file_toolmark_v1_ask } from "./ask_pb.js";
+import type { Body } from "./body_pb.js";
+import { file_toolmark_v1_body } from "./body_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file toolmark/v1/session.proto.
  */
 export const file_toolmark_v1_session: GenFile = /*@__PURE__*/
-  fileDesc("Chl0b29sbWFyay92MS9zZXNzaW9uLnByb3RvEgt0b29sbWFyay52MSLjBAoHU2Vzc2lvbhISCgpzZXNzaW9uX2lkGAEgASgJEhUKDW93bmVyX3N1YmplY3QYAiABKAkSJgoEa2luZBgDIAEoDjIYLnRvb2xtYXJrLnYxLlNlc3Npb25LaW5kEg0KBXRpdGxlGAQgASgJEiIKBmxhYmVscxgFIAMoCzISLnRvb2xtYXJrLnYxLkxhYmVsEjAKCmRlbGVnYXRpb24YBiABKAsyFy50b29sbWFyay52MS5EZWxlZ2F0aW9uSACIAQESMAoLZm9ya2VkX2Zyb20YByABKAsyFi50b29sbWFyay52MS5Gb3JrUG9pbnRIAYgBARIoCgVzdGF0ZRgIIAEoDjIZLnRvb2xtYXJrLnYxLlNlc3Npb25TdGF0ZRIaCg1hY3RpdmVfcnVuX2lkGAkgASgJSAKIAQESFwoKaGlnaF93YXRlchgKIAEoBEgDiAEBEi8KC2NyZWF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgt1cGRhdGVfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoKY2hlY2twb2ludBgNIAEoCzIXLnRvb2xtYXJrLnYxLkNoZWNrcG9pbnRIBIgBARIsCghlbmRfdGltZRgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCDQoLX2RlbGVnYXRpb25CDgoMX2ZvcmtlZF9mcm9tQhAKDl9hY3RpdmVfcnVuX2lkQg0KC19oaWdoX3dhdGVyQg0KC19jaGVja3BvaW50IiMKBUxhYmVsEgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCSJvCgpEZWxlZ2F0aW9uEhkKEXBhcmVudF9zZXNzaW9uX2lkGAEgASgJEhsKE3BhcmVudF90b29sX2NhbGxfaWQYAiABKAkSKQoEa2luZBgDIAEoDjIbLnRvb2xtYXJrLnYxLkRlbGVnYXRpb25LaW5kIjEKCUZvcmtQb2ludBISCgpzZXNzaW9uX2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEIlMKCkNoZWNrcG9pbnQSEgoKc2Vzc2lvbl9pZBgBIAEoCRIQCghwb3NpdGlvbhgCIAEoBBIQCghzZXF1ZW5jZRgDIAEoBBINCgVjaGFpbhgEIAEoDCrRAQoLU2Vzc2lvbktpbmQSHAoYU0VTU0lPTl9LSU5EX1VOU1BFQ0lGSUVEEAASFQoRU0VTU0lPTl9LSU5EX01BSU4QARIZChVTRVNTSU9OX0tJTkRfU1VCQUdFTlQQAhIgChxTRVNTSU9OX0tJTkRfUEFSQUxMRUxfQlJBTkNIEAMSHAoYU0VTU0lPTl9LSU5EX1RFQU1fTUVNQkVSEAQSGgoWU0VTU0lPTl9LSU5EX1NDSEVEVUxFRBAFEhYKElNFU1NJT05fS0lORF9ERUJVRxAGKngKDFNlc3Npb25TdGF0ZRIdChlTRVNTSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSU0VTU0lPTl9TVEFURV9PUEVOEAESFwoTU0VTU0lPTl9TVEFURV9FTkRFRBACEhgKFFNFU1NJT05fU1RBVEVfRVJBU0VEEAMqlQEKDkRlbGVnYXRpb25LaW5kEh8KG0RFTEVHQVRJT05fS0lORF9VTlNQRUNJRklFRBAAEhwKGERFTEVHQVRJT05fS0lORF9TVUJBR0VOVBABEiMKH0RFTEVHQVRJT05fS0lORF9QQVJBTExFTF9CUkFOQ0gQAhIfChtERUxFR0FUSU9OX0tJTkRfVEVBTV9NRU1CRVIQA2IGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("Chl0b29sbWFyay92MS9zZXNzaW9uLnByb3RvEgt0b29sbWFyay52MSKZBQoHU2Vzc2lvbhISCgpzZXNzaW9uX2lkGAEgASgJEhUKDW93bmVyX3N1YmplY3QYAiABKAkSJgoEa2luZBgDIAEoDjIYLnRvb2xtYXJrLnYxLlNlc3Npb25LaW5kEg0KBXRpdGxlGAQgASgJEiIKBmxhYmVscxgFIAMoCzISLnRvb2xtYXJrLnYxLkxhYmVsEjAKCmRlbGVnYXRpb24YBiABKAsyFy50b29sbWFyay52MS5EZWxlZ2F0aW9uSACIAQESMAoLZm9ya2VkX2Zyb20YByABKAsyFi50b29sbWFyay52MS5Gb3JrUG9pbnRIAYgBARIoCgVzdGF0ZRgIIAEoDjIZLnRvb2xtYXJrLnYxLlNlc3Npb25TdGF0ZRIaCg1hY3RpdmVfcnVuX2lkGAkgASgJSAKIAQESFwoKaGlnaF93YXRlchgKIAEoBEgDiAEBEi8KC2NyZWF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgt1cGRhdGVfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoKY2hlY2twb2ludBgNIAEoCzIXLnRvb2xtYXJrLnYxLkNoZWNrcG9pbnRIBIgBARIsCghlbmRfdGltZRgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoPZGVsZWdhdGlvbl9wYXRoGA8gAygLMhsudG9vbG1hcmsudjEuRGVsZWdhdGlvblN0ZXBCDQoLX2RlbGVnYXRpb25CDgoMX2ZvcmtlZF9mcm9tQhAKDl9hY3RpdmVfcnVuX2lkQg0KC19oaWdoX3dhdGVyQg0KC19jaGVja3BvaW50IiMKBUxhYmVsEgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCSJvCgpEZWxlZ2F0aW9uEhkKEXBhcmVudF9zZXNzaW9uX2lkGAEgASgJEhsKE3BhcmVudF90b29sX2NhbGxfaWQYAiABKAkSKQoEa2luZBgDIAEoDjIbLnRvb2xtYXJrLnYxLkRlbGVnYXRpb25LaW5kIjcKCkNvbXBhY3Rpb24SGAoQdGhyb3VnaF9zZXF1ZW5jZRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgJIjEKCUZvcmtQb2ludBISCgpzZXNzaW9uX2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEInoKBkZvcmtlZBIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIUCgxzb3VyY2VfY2hhaW4YAiABKAwSEgoKaGlnaF93YXRlchgDIAEoBBIfCgRiYXNlGAQgASgLMhEudG9vbG1hcmsudjEuQm9keSJTCgpDaGVja3BvaW50EhIKCnNlc3Npb25faWQYASABKAkSEAoIcG9zaXRpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKAQSDQoFY2hhaW4YBCABKAwq0QEKC1Nlc3Npb25LaW5kEhwKGFNFU1NJT05fS0lORF9VTlNQRUNJRklFRBAAEhUKEVNFU1NJT05fS0lORF9NQUlOEAESGQoVU0VTU0lPTl9LSU5EX1NVQkFHRU5UEAISIAocU0VTU0lPTl9LSU5EX1BBUkFMTEVMX0JSQU5DSBADEhwKGFNFU1NJT05fS0lORF9URUFNX01FTUJFUhAEEhoKFlNFU1NJT05fS0lORF9TQ0hFRFVMRUQQBRIWChJTRVNTSU9OX0tJTkRfREVCVUcQBip4CgxTZXNzaW9uU3RhdGUSHQoZU0VTU0lPTl9TVEFURV9VTlNQRUNJRklFRBAAEhYKElNFU1NJT05fU1RBVEVfT1BFThABEhcKE1NFU1NJT05fU1RBVEVfRU5ERUQQAhIYChRTRVNTSU9OX1NUQVRFX0VSQVNFRBADKpUBCg5EZWxlZ2F0aW9uS2luZBIfChtERUxFR0FUSU9OX0tJTkRfVU5TUEVDSUZJRUQQABIcChhERUxFR0FUSU9OX0tJTkRfU1VCQUdFTlQQARIjCh9ERUxFR0FUSU9OX0tJTkRfUEFSQUxMRUxfQlJBTkNIEAISHwobREVMRUdBVElPTl9LSU5EX1RFQU1fTUVNQkVSEANiBnByb3RvMw", [file_google_protobuf_timestamp, file_toolmark_v1_ask, file_toolmark_v1_body]);
 
 /**
  * One conversation of one agent: the unit of order, of recovery and of access.
@@ -117,6 +121,14 @@ export type Session = Message<"toolmark.v1.Session"> & {
    * @generated from field: google.protobuf.Timestamp end_time = 14;
    */
   endTime?: Timestamp | undefined;
+
+  /**
+   * The delegating calls from the root session to this one, outermost first: the last is `delegation`. Empty in a root
+   * session.
+   *
+   * @generated from field: repeated toolmark.v1.DelegationStep delegation_path = 15;
+   */
+  delegationPath: DelegationStep[];
 };
 
 /**
@@ -191,6 +203,34 @@ export const DelegationSchema: GenMessage<Delegation> = /*@__PURE__*/
   messageDesc(file_toolmark_v1_session, 2);
 
 /**
+ * What was archived of a session, and the text that stands for it.
+ *
+ * @generated from message toolmark.v1.Compaction
+ */
+export type Compaction = Message<"toolmark.v1.Compaction"> & {
+  /**
+   * Sequence of the last event that was archived. Between it and the next one no turn has a call without its result.
+   *
+   * @generated from field: uint64 through_sequence = 1;
+   */
+  throughSequence: bigint;
+
+  /**
+   * The text that stands for everything up to that event.
+   *
+   * @generated from field: string summary = 2;
+   */
+  summary: string;
+};
+
+/**
+ * Describes the message toolmark.v1.Compaction.
+ * Use `create(CompactionSchema)` to create a new message.
+ */
+export const CompactionSchema: GenMessage<Compaction> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_session, 3);
+
+/**
  * The point of another session that a fork copied.
  *
  * @generated from message toolmark.v1.ForkPoint
@@ -216,7 +256,49 @@ export type ForkPoint = Message<"toolmark.v1.ForkPoint"> & {
  * Use `create(ForkPointSchema)` to create a new message.
  */
 export const ForkPointSchema: GenMessage<ForkPoint> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session, 3);
+  messageDesc(file_toolmark_v1_session, 4);
+
+/**
+ * The first event of a forked session: the session and what it copied.
+ *
+ * @generated from message toolmark.v1.Forked
+ */
+export type Forked = Message<"toolmark.v1.Forked"> & {
+  /**
+   * The new session. Its forked_from is the point that was copied.
+   *
+   * @generated from field: toolmark.v1.Session session = 1;
+   */
+  session?: Session | undefined;
+
+  /**
+   * Chain value of the source at that point, 32 bytes.
+   *
+   * @generated from field: bytes source_chain = 2;
+   */
+  sourceChain: Uint8Array;
+
+  /**
+   * The source's high-water at that point: revisions of the new session are above it.
+   *
+   * @generated from field: uint64 high_water = 3;
+   */
+  highWater: bigint;
+
+  /**
+   * The copied records: an encoded BaseState, to be read by body_ref.
+   *
+   * @generated from field: toolmark.v1.Body base = 4;
+   */
+  base?: Body | undefined;
+};
+
+/**
+ * Describes the message toolmark.v1.Forked.
+ * Use `create(ForkedSchema)` to create a new message.
+ */
+export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_session, 5);
 
 /**
  * A point of a session's log that a caller can keep and later hold the log against.
@@ -258,7 +340,7 @@ export type Checkpoint = Message<"toolmark.v1.Checkpoint"> & {
  * Use `create(CheckpointSchema)` to create a new message.
  */
 export const CheckpointSchema: GenMessage<Checkpoint> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session, 4);
+  messageDesc(file_toolmark_v1_session, 6);
 
 /**
  * Kinds of session.

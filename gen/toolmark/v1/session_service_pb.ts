@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/session_service.proto.
  */
 export const file_toolmark_v1_session_service: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay92MS9zZXNzaW9uX3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIt0BChRDcmVhdGVTZXNzaW9uUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhUKDW93bmVyX3N1YmplY3QYAiABKAkSJgoEa2luZBgDIAEoDjIYLnRvb2xtYXJrLnYxLlNlc3Npb25LaW5kEg0KBXRpdGxlGAQgASgJEiIKBmxhYmVscxgFIAMoCzISLnRvb2xtYXJrLnYxLkxhYmVsEjAKCmRlbGVnYXRpb24YBiABKAsyFy50b29sbWFyay52MS5EZWxlZ2F0aW9uSACIAQFCDQoLX2RlbGVnYXRpb24iPgoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIicKEUdldFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiOwoSR2V0U2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIn0KE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSFQoNb3duZXJfc3ViamVjdBgDIAEoCRIoCgVzdGF0ZRgEIAEoDjIZLnRvb2xtYXJrLnYxLlNlc3Npb25TdGF0ZSJXChRMaXN0U2Vzc2lvbnNSZXNwb25zZRImCghzZXNzaW9ucxgBIAMoCzIULnRvb2xtYXJrLnYxLlNlc3Npb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlcKEUVuZFNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIaChJjYW5jZWxfZGVzY2VuZGFudHMYAyABKAgiOwoSRW5kU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIlYKEkZvcmtTZXNzaW9uUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSGAoQdGhyb3VnaF9zZXF1ZW5jZRgDIAEoBCI8ChNGb3JrU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uImoKFUNvbXBhY3RTZXNzaW9uUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSGAoQdGhyb3VnaF9zZXF1ZW5jZRgDIAEoBBIPCgdzdW1tYXJ5GAQgASgJIjIKFkNvbXBhY3RTZXNzaW9uUmVzcG9uc2USGAoQdGhyb3VnaF9zZXF1ZW5jZRgBIAEoBCJkChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSFQoNY2FzY2FkZV9mb3JrcxgEIAEoCCI9ChRFcmFzZVNlc3Npb25SZXNwb25zZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbiIqChRFeHBvcnRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJInMKFUV4cG9ydFNlc3Npb25SZXNwb25zZRIjCgVldmVudBgBIAEoCzISLnRvb2xtYXJrLnYxLkV2ZW50SAASLQoKY2hlY2twb2ludBgCIAEoCzIXLnRvb2xtYXJrLnYxLkNoZWNrcG9pbnRIAEIGCgRwYXJ0ImsKFFZlcmlmeVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSMAoKY2hlY2twb2ludBgCIAEoCzIXLnRvb2xtYXJrLnYxLkNoZWNrcG9pbnRIAIgBAUINCgtfY2hlY2twb2ludCI+ChVWZXJpZnlTZXNzaW9uUmVzcG9uc2USJQoEaGVhZBgBIAEoCzIXLnRvb2xtYXJrLnYxLkNoZWNrcG9pbnQyowYKDlNlc3Npb25TZXJ2aWNlElYKDUNyZWF0ZVNlc3Npb24SIS50b29sbWFyay52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBoiLnRvb2xtYXJrLnYxLkNyZWF0ZVNlc3Npb25SZXNwb25zZRJSCgpHZXRTZXNzaW9uEh4udG9vbG1hcmsudjEuR2V0U2Vzc2lvblJlcXVlc3QaHy50b29sbWFyay52MS5HZXRTZXNzaW9uUmVzcG9uc2UiA5ACARJYCgxMaXN0U2Vzc2lvbnMSIC50b29sbWFyay52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0GiEudG9vbG1hcmsudjEuTGlzdFNlc3Npb25zUmVzcG9uc2UiA5ACARJNCgpFbmRTZXNzaW9uEh4udG9vbG1hcmsudjEuRW5kU2Vzc2lvblJlcXVlc3QaHy50b29sbWFyay52MS5FbmRTZXNzaW9uUmVzcG9uc2USUAoLRm9ya1Nlc3Npb24SHy50b29sbWFyay52MS5Gb3JrU2Vzc2lvblJlcXVlc3QaIC50b29sbWFyay52MS5Gb3JrU2Vzc2lvblJlc3BvbnNlElkKDkNvbXBhY3RTZXNzaW9uEiIudG9vbG1hcmsudjEuQ29tcGFjdFNlc3Npb25SZXF1ZXN0GiMudG9vbG1hcmsudjEuQ29tcGFjdFNlc3Npb25SZXNwb25zZRJTCgxFcmFzZVNlc3Npb24SIC50b29sbWFyay52MS5FcmFzZVNlc3Npb25SZXF1ZXN0GiEudG9vbG1hcmsudjEuRXJhc2VTZXNzaW9uUmVzcG9uc2USXQoNRXhwb3J0U2Vzc2lvbhIhLnRvb2xtYXJrLnYxLkV4cG9ydFNlc3Npb25SZXF1ZXN0GiIudG9vbG1hcmsudjEuRXhwb3J0U2Vzc2lvblJlc3BvbnNlIgOQAgEwARJbCg1WZXJpZnlTZXNzaW9uEiEudG9vbG1hcmsudjEuVmVyaWZ5U2Vzc2lvblJlcXVlc3QaIi50b29sbWFyay52MS5WZXJpZnlTZXNzaW9uUmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_toolmark_v1_event, file_toolmark_v1_session]);
+  fileDesc("CiF0b29sbWFyay92MS9zZXNzaW9uX3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIt0BChRDcmVhdGVTZXNzaW9uUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhUKDW93bmVyX3N1YmplY3QYAiABKAkSJgoEa2luZBgDIAEoDjIYLnRvb2xtYXJrLnYxLlNlc3Npb25LaW5kEg0KBXRpdGxlGAQgASgJEiIKBmxhYmVscxgFIAMoCzISLnRvb2xtYXJrLnYxLkxhYmVsEjAKCmRlbGVnYXRpb24YBiABKAsyFy50b29sbWFyay52MS5EZWxlZ2F0aW9uSACIAQFCDQoLX2RlbGVnYXRpb24iPgoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIicKEUdldFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiOwoSR2V0U2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIpoBChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJEhUKDW93bmVyX3N1YmplY3QYAyABKAkSKAoFc3RhdGUYBCABKA4yGS50b29sbWFyay52MS5TZXNzaW9uU3RhdGUSGwoTYW5jZXN0b3Jfc2Vzc2lvbl9pZBgFIAEoCSJXChRMaXN0U2Vzc2lvbnNSZXNwb25zZRImCghzZXNzaW9ucxgBIAMoCzIULnRvb2xtYXJrLnYxLlNlc3Npb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlcKEUVuZFNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIaChJjYW5jZWxfZGVzY2VuZGFudHMYAyABKAgicgoSRW5kU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uEjUKC2Rlc2NlbmRhbnRzGAIgAygLMiAudG9vbG1hcmsudjEuQ2FuY2VsbGVkRGVzY2VuZGFudCKFAQoTQ2FuY2VsbGVkRGVzY2VuZGFudBISCgpzZXNzaW9uX2lkGAEgASgJEhMKBnJ1bl9pZBgCIAEoCUgAiAEBEh0KFWVuZGVkX3Rvb2xfY2FsbF9jb3VudBgDIAEoDRIbChN3aXRoZHJhd25fYXNrX2NvdW50GAQgASgNQgkKB19ydW5faWQiVgoSRm9ya1Nlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIYChB0aHJvdWdoX3NlcXVlbmNlGAMgASgEIjwKE0ZvcmtTZXNzaW9uUmVzcG9uc2USJQoHc2Vzc2lvbhgBIAEoCzIULnRvb2xtYXJrLnYxLlNlc3Npb24iagoVQ29tcGFjdFNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIYChB0aHJvdWdoX3NlcXVlbmNlGAMgASgEEg8KB3N1bW1hcnkYBCABKAkiMgoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIYChB0aHJvdWdoX3NlcXVlbmNlGAEgASgEImQKE0VyYXNlU2Vzc2lvblJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRIVCg1jYXNjYWRlX2ZvcmtzGAQgASgIIj0KFEVyYXNlU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIioKFEV4cG9ydFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkicwoVRXhwb3J0U2Vzc2lvblJlc3BvbnNlEiMKBWV2ZW50GAEgASgLMhIudG9vbG1hcmsudjEuRXZlbnRIABItCgpjaGVja3BvaW50GAIgASgLMhcudG9vbG1hcmsudjEuQ2hlY2twb2ludEgAQgYKBHBhcnQiawoUVmVyaWZ5U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIwCgpjaGVja3BvaW50GAIgASgLMhcudG9vbG1hcmsudjEuQ2hlY2twb2ludEgAiAEBQg0KC19jaGVja3BvaW50Ij4KFVZlcmlmeVNlc3Npb25SZXNwb25zZRIlCgRoZWFkGAEgASgLMhcudG9vbG1hcmsudjEuQ2hlY2twb2ludDKjBgoOU2Vzc2lvblNlcnZpY2USVgoNQ3JlYXRlU2Vzc2lvbhIhLnRvb2xtYXJrLnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GiIudG9vbG1hcmsudjEuQ3JlYXRlU2Vzc2lvblJlc3BvbnNlElIKCkdldFNlc3Npb24SHi50b29sbWFyay52MS5HZXRTZXNzaW9uUmVxdWVzdBofLnRvb2xtYXJrLnYxLkdldFNlc3Npb25SZXNwb25zZSIDkAIBElgKDExpc3RTZXNzaW9ucxIgLnRvb2xtYXJrLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIS50b29sbWFyay52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIDkAIBEk0KCkVuZFNlc3Npb24SHi50b29sbWFyay52MS5FbmRTZXNzaW9uUmVxdWVzdBofLnRvb2xtYXJrLnYxLkVuZFNlc3Npb25SZXNwb25zZRJQCgtGb3JrU2Vzc2lvbhIfLnRvb2xtYXJrLnYxLkZvcmtTZXNzaW9uUmVxdWVzdBogLnRvb2xtYXJrLnYxLkZvcmtTZXNzaW9uUmVzcG9uc2USWQoOQ29tcGFjdFNlc3Npb24SIi50b29sbWFyay52MS5Db21wYWN0U2Vzc2lvblJlcXVlc3QaIy50b29sbWFyay52MS5Db21wYWN0U2Vzc2lvblJlc3BvbnNlElMKDEVyYXNlU2Vzc2lvbhIgLnRvb2xtYXJrLnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIS50b29sbWFyay52MS5FcmFzZVNlc3Npb25SZXNwb25zZRJdCg1FeHBvcnRTZXNzaW9uEiEudG9vbG1hcmsudjEuRXhwb3J0U2Vzc2lvblJlcXVlc3QaIi50b29sbWFyay52MS5FeHBvcnRTZXNzaW9uUmVzcG9uc2UiA5ACATABElsKDVZlcmlmeVNlc3Npb24SIS50b29sbWFyay52MS5WZXJpZnlTZXNzaW9uUmVxdWVzdBoiLnRvb2xtYXJrLnYxLlZlcmlmeVNlc3Npb25SZXNwb25zZSIDkAIBYgZwcm90bzM", [file_toolmark_v1_event, file_toolmark_v1_session]);
 
 /**
  * Request of CreateSession.
@@ -30,14 +30,15 @@ export type CreateSessionRequest = Message<"toolmark.v1.CreateSessionRequest"> &
   requestId: string;
 
   /**
-   * Owner of the session in the caller's tenant, at most 256 bytes. Empty: the caller.
+   * Owner of the session in the caller's tenant, at most 256 bytes. Empty: the caller, with a delegation the owner of
+   * the parent; no other is taken then.
    *
    * @generated from field: string owner_subject = 2;
    */
   ownerSubject: string;
 
   /**
-   * Kind of session. Required.
+   * Kind of session. Required. With a delegation the one of the same name as the delegation's.
    *
    * @generated from field: toolmark.v1.SessionKind kind = 3;
    */
@@ -168,6 +169,13 @@ export type ListSessionsRequest = Message<"toolmark.v1.ListSessionsRequest"> & {
    * @generated from field: toolmark.v1.SessionState state = 4;
    */
   state: SessionState;
+
+  /**
+   * Only sessions that work for this one, at any depth. Empty: all.
+   *
+   * @generated from field: string ancestor_session_id = 5;
+   */
+  ancestorSessionId: string;
 };
 
 /**
@@ -226,7 +234,7 @@ export type EndSessionRequest = Message<"toolmark.v1.EndSessionRequest"> & {
   sessionId: string;
 
   /**
-   * Whether to end the active runs of sessions that work for this one, deepest first.
+   * Whether to end what is unfinished in the open sessions that work for this one, at any depth, deepest first.
    *
    * @generated from field: bool cancel_descendants = 3;
    */
@@ -252,6 +260,14 @@ export type EndSessionResponse = Message<"toolmark.v1.EndSessionResponse"> & {
    * @generated from field: toolmark.v1.Session session = 1;
    */
   session?: Session | undefined;
+
+  /**
+   * The sessions below it in which something was ended by cancel_descendants, in the order of creation. Cut where the
+   * reply would be larger than an outgoing message.
+   *
+   * @generated from field: repeated toolmark.v1.CancelledDescendant descendants = 2;
+   */
+  descendants: CancelledDescendant[];
 };
 
 /**
@@ -260,6 +276,48 @@ export type EndSessionResponse = Message<"toolmark.v1.EndSessionResponse"> & {
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
   messageDesc(file_toolmark_v1_session_service, 7);
+
+/**
+ * A session in which cancel_descendants ended something.
+ *
+ * @generated from message toolmark.v1.CancelledDescendant
+ */
+export type CancelledDescendant = Message<"toolmark.v1.CancelledDescendant"> & {
+  /**
+   * The session.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The run that was ended. Absent if none was active.
+   *
+   * @generated from field: optional string run_id = 2;
+   */
+  runId?: string | undefined;
+
+  /**
+   * Number of calls that were ended.
+   *
+   * @generated from field: uint32 ended_tool_call_count = 3;
+   */
+  endedToolCallCount: number;
+
+  /**
+   * Number of open asks that were withdrawn.
+   *
+   * @generated from field: uint32 withdrawn_ask_count = 4;
+   */
+  withdrawnAskCount: number;
+};
+
+/**
+ * Describes the message toolmark.v1.CancelledDescendant.
+ * Use `create(CancelledDescendantSchema)` to create a new message.
+ */
+export const CancelledDescendantSchema: GenMessage<CancelledDescendant> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_session_service, 8);
 
 /**
  * Request of ForkSession.
@@ -282,7 +340,7 @@ export type ForkSessionRequest = Message<"toolmark.v1.ForkSessionRequest"> & {
   sessionId: string;
 
   /**
-   * Last event of the source to copy. 0: its head.
+   * Last event of the source to copy, at most its head. 0: its head.
    *
    * @generated from field: uint64 through_sequence = 3;
    */
@@ -294,7 +352,7 @@ export type ForkSessionRequest = Message<"toolmark.v1.ForkSessionRequest"> & {
  * Use `create(ForkSessionRequestSchema)` to create a new message.
  */
 export const ForkSessionRequestSchema: GenMessage<ForkSessionRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 8);
+  messageDesc(file_toolmark_v1_session_service, 9);
 
 /**
  * Reply of ForkSession.
@@ -303,7 +361,7 @@ export const ForkSessionRequestSchema: GenMessage<ForkSessionRequest> = /*@__PUR
  */
 export type ForkSessionResponse = Message<"toolmark.v1.ForkSessionResponse"> & {
   /**
-   * The new session as of the fork.
+   * The new session as of the fork. forked_from is the point that was copied.
    *
    * @generated from field: toolmark.v1.Session session = 1;
    */
@@ -315,7 +373,7 @@ export type ForkSessionResponse = Message<"toolmark.v1.ForkSessionResponse"> & {
  * Use `create(ForkSessionResponseSchema)` to create a new message.
  */
 export const ForkSessionResponseSchema: GenMessage<ForkSessionResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 9);
+  messageDesc(file_toolmark_v1_session_service, 10);
 
 /**
  * Request of CompactSession.
@@ -338,14 +396,14 @@ export type CompactSessionRequest = Message<"toolmark.v1.CompactSessionRequest">
   sessionId: string;
 
   /**
-   * Last event to archive.
+   * Last event to archive, at most the head of the log.
    *
    * @generated from field: uint64 through_sequence = 3;
    */
   throughSequence: bigint;
 
   /**
-   * Text that stands for what was archived.
+   * Text that stands for what was archived, 1 to 65536 bytes.
    *
    * @generated from field: string summary = 4;
    */
@@ -357,7 +415,7 @@ export type CompactSessionRequest = Message<"toolmark.v1.CompactSessionRequest">
  * Use `create(CompactSessionRequestSchema)` to create a new message.
  */
 export const CompactSessionRequestSchema: GenMessage<CompactSessionRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 10);
+  messageDesc(file_toolmark_v1_session_service, 11);
 
 /**
  * Reply of CompactSession.
@@ -366,7 +424,7 @@ export const CompactSessionRequestSchema: GenMessage<CompactSessionRequest> = /*
  */
 export type CompactSessionResponse = Message<"toolmark.v1.CompactSessionResponse"> & {
   /**
-   * Last event that was archived; never splits a call from its result.
+   * Last event that was archived: through_sequence of the request or an earlier one.
    *
    * @generated from field: uint64 through_sequence = 1;
    */
@@ -378,7 +436,7 @@ export type CompactSessionResponse = Message<"toolmark.v1.CompactSessionResponse
  * Use `create(CompactSessionResponseSchema)` to create a new message.
  */
 export const CompactSessionResponseSchema: GenMessage<CompactSessionResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 11);
+  messageDesc(file_toolmark_v1_session_service, 12);
 
 /**
  * Request of EraseSession.
@@ -420,7 +478,7 @@ export type EraseSessionRequest = Message<"toolmark.v1.EraseSessionRequest"> & {
  * Use `create(EraseSessionRequestSchema)` to create a new message.
  */
 export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 12);
+  messageDesc(file_toolmark_v1_session_service, 13);
 
 /**
  * Reply of EraseSession.
@@ -441,7 +499,7 @@ export type EraseSessionResponse = Message<"toolmark.v1.EraseSessionResponse"> &
  * Use `create(EraseSessionResponseSchema)` to create a new message.
  */
 export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 13);
+  messageDesc(file_toolmark_v1_session_service, 14);
 
 /**
  * Request of ExportSession.
@@ -462,7 +520,7 @@ export type ExportSessionRequest = Message<"toolmark.v1.ExportSessionRequest"> &
  * Use `create(ExportSessionRequestSchema)` to create a new message.
  */
 export const ExportSessionRequestSchema: GenMessage<ExportSessionRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 14);
+  messageDesc(file_toolmark_v1_session_service, 15);
 
 /**
  * Part of the reply of ExportSession: events in order, then one checkpoint.
@@ -499,7 +557,7 @@ export type ExportSessionResponse = Message<"toolmark.v1.ExportSessionResponse">
  * Use `create(ExportSessionResponseSchema)` to create a new message.
  */
 export const ExportSessionResponseSchema: GenMessage<ExportSessionResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 15);
+  messageDesc(file_toolmark_v1_session_service, 16);
 
 /**
  * Request of VerifySession.
@@ -528,7 +586,7 @@ export type VerifySessionRequest = Message<"toolmark.v1.VerifySessionRequest"> &
  * Use `create(VerifySessionRequestSchema)` to create a new message.
  */
 export const VerifySessionRequestSchema: GenMessage<VerifySessionRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 16);
+  messageDesc(file_toolmark_v1_session_service, 17);
 
 /**
  * Reply of VerifySession.
@@ -549,7 +607,7 @@ export type VerifySessionResponse = Message<"toolmark.v1.VerifySessionResponse">
  * Use `create(VerifySessionResponseSchema)` to create a new message.
  */
 export const VerifySessionResponseSchema: GenMessage<VerifySessionResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 17);
+  messageDesc(file_toolmark_v1_session_service, 18);
 
 /**
  * Creates, reads, forks, ends and erases sessions. A session of another tenant or owner is SESSION_NOT_FOUND, exactly
@@ -562,7 +620,11 @@ export const SessionService: GenService<{
   /**
    * Creates a session. Roles: engine. Repeating the request with its request_id returns the same session and creates
    * nothing; the scope of the id is the calling principal.
-   * Errors: REQUEST_ID_REUSED, UNIMPLEMENTED (delegation).
+   * With a delegation the parent's call names the new session as well, in the same commit. The call must not have
+   * ended, and must have started if the parent's run requires starts.
+   * Errors: REQUEST_ID_REUSED; of the parent of a delegation SESSION_NOT_FOUND, SESSION_ENDED, SESSION_ERASED,
+   * HIGH_WATER_UNAVAILABLE, TOOL_CALL_NOT_FOUND, TOOL_CALL_ENDED, TOOL_CALL_NOT_STARTED, START_NOT_ALLOWED,
+   * CALL_INHERITED, QUOTA_EXCEEDED.
    *
    * @generated from rpc toolmark.v1.SessionService.CreateSession
    */
@@ -583,7 +645,7 @@ export const SessionService: GenService<{
   },
   /**
    * Lists the sessions that the caller may read, oldest first. Of a session whose record is damaged only id, owner,
-   * state and the head of its log are given. Roles: any. Errors: PAGE_TOKEN_INVALID.
+   * state and the head of its log are given. Roles: any. Errors: PAGE_TOKEN_INVALID, SESSION_NOT_FOUND (ancestor).
    *
    * @generated from rpc toolmark.v1.SessionService.ListSessions
    */
@@ -594,8 +656,10 @@ export const SessionService: GenService<{
   },
   /**
    * Ends a session: its active run is ended by EndRun's rules and it takes no more commands. Roles: engine.
-   * Errors: SESSION_NOT_FOUND, SESSION_ENDED, SESSION_ERASED, HIGH_WATER_UNAVAILABLE, REQUEST_ID_REUSED,
-   * UNIMPLEMENTED (cancel_descendants).
+   * Sessions below it stay as they are, and their asks can be answered, unless cancel_descendants is set. Then what is
+   * unfinished in each open one is ended first by the same rules, deepest first, one commit each; those sessions stay
+   * open. If that is cut off, repeating the request with its request_id goes on with it.
+   * Errors: SESSION_NOT_FOUND, SESSION_ENDED, SESSION_ERASED, HIGH_WATER_UNAVAILABLE, REQUEST_ID_REUSED.
    *
    * @generated from rpc toolmark.v1.SessionService.EndSession
    */
@@ -605,7 +669,11 @@ export const SessionService: GenService<{
     output: typeof EndSessionResponseSchema;
   },
   /**
-   * Copies a session into a new one. Roles: engine. Errors: SESSION_NOT_FOUND, UNIMPLEMENTED.
+   * Copies a session as it stood after an event into a new one, which stands alone: neither changes the other from then
+   * on. Copied records can be read by their ids and take no new evidence. A turn is never split, and one with a call
+   * without a result is not copied: the point is lowered until that holds. The source may have ended. Roles: engine.
+   * Errors: SESSION_NOT_FOUND, SESSION_ERASED, HIGH_WATER_UNAVAILABLE, REQUEST_ID_REUSED, BODY_TOO_LARGE (the copied
+   * records), DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.SessionService.ForkSession
    */
@@ -615,7 +683,11 @@ export const SessionService: GenService<{
     output: typeof ForkSessionResponseSchema;
   },
   /**
-   * Archives the events up to a sequence behind a summary. Roles: engine. Errors: SESSION_NOT_FOUND, UNIMPLEMENTED.
+   * Archives the events up to a sequence behind a summary: what is projected from then on begins with the summary.
+   * Nothing is deleted, and archived ids still resolve. A turn is never split, and one with a call without a result is
+   * not archived: the point is lowered until that holds. Roles: engine.
+   * Errors: SESSION_NOT_FOUND, SESSION_ENDED, SESSION_ERASED, HIGH_WATER_UNAVAILABLE, REQUEST_ID_REUSED,
+   * NOTHING_TO_COMPACT, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.SessionService.CompactSession
    */

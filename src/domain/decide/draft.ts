@@ -95,6 +95,14 @@ export class Draft {
     return this.#add(kind, this.#revision, build(this.#revision), pairing);
   }
 
+  /** Everything that was added, for a reply that shows all of it. */
+  get written(): readonly ReplyRecord[] {
+    return this.events.map(({ record }, index) => ({
+      sequence: this.#firstSequence + BigInt(index),
+      record,
+    }));
+  }
+
   decision(reply: readonly ReplyRecord[]): Decision {
     return { events: this.events, bodies: this.bodies, reply };
   }

@@ -53,9 +53,11 @@ export function replaceRun(draft: Draft, state: SessionState, run: Run, outcome:
   writeRunEnd(draft, run, outcome);
 }
 
-/** Ends every unfinished call of a session without an active run: what was recorded of its start decides. */
-export function endParkedCalls(draft: Draft, state: SessionState): void {
-  endOpenCalls(draft, state, StartGate.REQUIRED, NOTHING_LISTED);
+/** Ends the active run and every unfinished call. Without a run, what was recorded of a call's start decides. */
+export function endUnfinished(draft: Draft, state: SessionState): void {
+  if (state.activeRun !== undefined) {
+    replaceRun(draft, state, state.activeRun, RunOutcome.CANCELLED);
+  } else endOpenCalls(draft, state, StartGate.REQUIRED, NOTHING_LISTED);
 }
 
 function writeRunEnd(draft: Draft, run: Run, outcome: RunOutcome): ReplyRecord {

@@ -53,7 +53,8 @@ export function openAsk(
 
   const askId = draft.facts.mintId("ask");
   replaceEarlier(draft, open, command.kind, { replaced, askId });
-  const ask = askOf(draft, open.call, command, { askId, runId: run.runId });
+  const { delegationPath } = state.session;
+  const ask = askOf(draft, open.call, command, { askId, runId: run.runId, delegationPath });
   const opened = draft.revise(EventKind.askOpened, (revision) => {
     ask.revision = revision;
     return { case: "ask", value: ask };
@@ -161,7 +162,7 @@ function askOf(
   draft: Draft,
   call: ToolCall,
   command: OpenAskCommand,
-  identity: Pick<Ask, "askId" | "runId">,
+  identity: Pick<Ask, "askId" | "runId" | "delegationPath">,
 ): Ask {
   const { kind, provenance, reviewId, display, prompt, expireTime, allowedVerdicts } = command;
   return create(AskSchema, {

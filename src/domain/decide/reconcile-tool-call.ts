@@ -5,7 +5,7 @@ import { EventKind } from "../event-kind.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
 import type { Decided, Draft } from "./draft.js";
-import { findCall, refuseForCall } from "./find-call.js";
+import { findOwnCall, refuseForCall } from "./find-call.js";
 import { intakeBody } from "./intake-body.js";
 import { canonicalResult, refuseUnreleased } from "./record-result.js";
 
@@ -21,7 +21,7 @@ export function reconcileToolCall(
   session: SessionState,
   command: ReconcileToolCallCommand,
 ): Decided {
-  const found = findCall(session, draft.facts, command.toolCallId);
+  const found = findOwnCall(session, draft.facts, command.toolCallId);
   if (isRefusal(found)) return found;
   const { call } = found;
   if (call.state !== ToolCallState.OUTCOME_UNKNOWN) return refuseKnown(call);

@@ -28,7 +28,7 @@ import { settleAllows } from "./allows.js";
 import type { Decided, Draft, Facts } from "./draft.js";
 import { openAskOf } from "./find-ask.js";
 import {
-  findCall,
+  findOwnCall,
   hasEnded,
   hasRun,
   isWaiting,
@@ -48,7 +48,7 @@ export function recordResult(
   run: Run | Refusal,
   command: RecordResultCommand,
 ): Decided {
-  const found = findCall(state, draft.facts, command.toolCallId);
+  const found = findOwnCall(state, draft.facts, command.toolCallId);
   if (isRefusal(run)) {
     const isLate = !isRefusal(found) && found.kind === "settled" && isLateFor(found.call, command);
     if (!isLate || run.reason !== ErrorReason.RUN_NOT_ACTIVE) return run;

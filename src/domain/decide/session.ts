@@ -1,32 +1,30 @@
 import { create } from "@bufbuild/protobuf";
 import { SessionSchema, SessionState as State } from "../../../gen/toolmark/v1/session_pb.js";
-import { RunOutcome } from "../../../gen/toolmark/v1/run_pb.js";
-import type {
-  CreateSessionRequest,
-  EndSessionRequest,
-} from "../../../gen/toolmark/v1/session_service_pb.js";
+import type { CreateSessionRequest } from "../../../gen/toolmark/v1/session_service_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { EventKind } from "../event-kind.js";
 import { refuse, type Refusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
+import type { Standing } from "./delegate.js";
 import type { Decided, Draft } from "./draft.js";
-import { endParkedCalls, replaceRun } from "./end-run.js";
+import { endUnfinished } from "./end-run.js";
 
-function refuseFeature(feature: string): Refusal {
-  return refuse(ErrorReason.UNIMPLEMENTED, `this server does not offer ${feature} yet`, {
-    feature,
-  });
-}
-
-export function createSession(draft: Draft, request: CreateSessionRequest): Decided {
-  if (request.delegation !== undefined) return refuseFeature("delegation");
+/** Begins a session. `standing` says where it stands, if it works for another one. */
+export function createSession(
+  draft: Draft,
+  request: CreateSessionRequest,
+  standing: Standing | undefined,
+): Decided {
   const { caller, now } = draft.facts;
+  const { delegation, ownerSubject } = request;
   const session = create(SessionSchema, {
     sessionId: draft.sessionId,
-    ownerSubject: request.ownerSubject === "" ? caller.subject : request.ownerSubject,
+    ownerSubject: standing?.ownerSubject ?? (ownerSubject === "" ? caller.subject : ownerSubject),
     kind: request.kind,
     title: request.title,
     labels: request.labels,
+    ...(delegation === undefined ? {} : { delegation }),
+    delegationPath: [...(standing?.delegationPath ?? [])],
     state: State.OPEN,
     createTime: now,
   });
@@ -35,10 +33,8 @@ export function createSession(draft: Draft, request: CreateSessionRequest): Deci
   ]);
 }
 
-export function endSession(draft: Draft, state: SessionState, request: EndSessionRequest): Decided {
-  if (request.cancelDescendants) return refuseFeature("cancel_descendants");
-  if (state.activeRun === undefined) endParkedCalls(draft, state);
-  else replaceRun(draft, state, state.activeRun, RunOutcome.CANCELLED);
+export function endSession(draft: Draft, state: SessionState): Decided {
+  endUnfinished(draft, state);
   const ended = draft.write(EventKind.sessionEnded, {
     case: "session",
     value: { ...state.session, state: State.ENDED, endTime: draft.facts.now },
@@ -46,13 +42,20 @@ export function endSession(draft: Draft, state: SessionState, request: EndSessio
   return draft.decision([ended]);
 }
 
+/** Ends what is unfinished in a session whose ancestor ends. It stays open; its reply has everything that was ended. */
+export function cancelUnfinished(draft: Draft, state: SessionState): Decided {
+  endUnfinished(draft, state);
+  return draft.decision(draft.written);
+}
+
 /**
- * A session that has ended or was erased takes no commands. An answer to an ask of an ended one is told how that ask
- * was settled instead.
+ * A session that has ended or was erased takes no commands. An ended one can be copied, and an answer to an ask of it
+ * is told how that ask was settled.
  */
 export function refuseClosed(state: SessionState, command: string): Refusal | undefined {
   if (state.session.state === State.OPEN) return undefined;
-  if (state.session.state === State.ENDED && command === "answerAsk") return undefined;
+  const isOfEnded = command === "answerAsk" || command === "forkSession";
+  if (state.session.state === State.ENDED && isOfEnded) return undefined;
   return state.session.state === State.ERASED
     ? refuse(ErrorReason.SESSION_ERASED, "the session was erased")
     : refuse(ErrorReason.SESSION_ENDED, "the session has ended");

@@ -38,6 +38,9 @@ export function recordFault(
       if (row.revision !== revision) return "has another revision than its record";
       return origin?.sessionId === sessionId ? undefined : "has a record of another origin";
     }
+    case "forked":
+      if (record.value.session?.sessionId !== sessionId) return "has the record of another session";
+      return withoutRevision(row);
     case "session":
       if (record.value.sessionId !== sessionId) return "has the record of another session";
       return withoutRevision(row);

@@ -1,6 +1,8 @@
+import type { BaseState } from "../../../gen/toolmark/v1/base_state_pb.js";
 import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
 import type { EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
 import { bodyRef } from "../../domain/identity.js";
+import { storedBodiesOf } from "../../domain/record-bodies.js";
 import { indexOf } from "../event-codec.js";
 import type { AskEntry, Deadline, EventRow, RecordKey } from "../store-port.js";
 
@@ -64,6 +66,30 @@ export class ExpectedRows {
     );
   }
 
+  /** Takes in what the session's first event brings, once its bytes were checked. */
+  addInherited(row: EventRow, { records }: BaseState): string | undefined {
+    for (const [index, { record, privateCommitment }] of records.entries()) {
+      const { record: key } = indexOf(record?.record ?? { case: undefined });
+      if (record === undefined || key === undefined) return "brings a record without an id";
+      if (this.records.has(key.recordId)) return "brings a record twice";
+      this.records.set(key.recordId, {
+        ...{ recordId: key.recordId, family: key.family, toolCallId: key.toolCallId },
+        firstSequence: BigInt(index - records.length),
+        firstPosition: row.position,
+        lastSequence: row.sequence,
+        lastPosition: row.position,
+        lastChain: digestText(row.chain),
+        ask: undefined,
+        isListed: false,
+        isAskListed: false,
+      });
+      const paired = { ...row, privateCommitment: nonEmpty(privateCommitment) };
+      const fault = this.#addPairing(paired, record.record) ?? this.#addBodies(row, record.record);
+      if (fault !== undefined) return fault;
+    }
+    return undefined;
+  }
+
   #addRecord(row: EventRow, key: RecordKey, ask: AskEntry | undefined): string | undefined {
     const { sequence, position } = row;
     const lastChain = digestText(row.chain);
@@ -105,28 +131,16 @@ export class ExpectedRows {
   }
 
   #addBodies(row: EventRow, record: EventRecord["record"]): string | undefined {
-    switch (record.case) {
-      case "message":
-        return this.#addBody(row, record.value.content);
-      case "ask":
-        return this.#addBody(row, record.value.presented);
-      case "toolCall": {
-        const { proposed, effective, result, lateResult } = record.value;
-        return (
-          this.#addBody(row, proposed) ??
-          this.#addBody(row, effective) ??
-          this.#addBody(row, result?.content) ??
-          this.#addBody(row, lateResult?.content)
-        );
-      }
-      default:
-        return undefined;
+    if (record.case === "forked") return this.#addBody(row, record.value.base);
+    for (const body of storedBodiesOf(record)) {
+      const fault = this.#addBody(row, body);
+      if (fault !== undefined) return fault;
     }
+    return undefined;
   }
 
   #addBody({ sequence }: EventRow, body: Body | undefined): string | undefined {
-    // A result that was held is known by digest and size only.
-    if (body === undefined || body.bodyRef === "") return undefined;
+    if (body === undefined) return "brings no base state";
     const { bodyRef: ref, sizeBytes, isJsonObject } = body;
     const known = this.bodies.get(ref);
     if (known === undefined) {
@@ -148,6 +162,10 @@ export class ExpectedRows {
     if (timeMs === undefined) this.deadlines.delete(recordId);
     else this.deadlines.set(recordId, { timeMs, position, setTimeMs, sequence, isListed: false });
   }
+}
+
+function nonEmpty(bytes: Uint8Array): Uint8Array | undefined {
+  return bytes.length === 0 ? undefined : bytes;
 }
 
 /** A digest as text. */

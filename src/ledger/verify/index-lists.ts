@@ -1,3 +1,4 @@
+import { FIRST_RECORD } from "../page-token.js";
 import {
   RecordFamily,
   type AskPlace,
@@ -27,7 +28,7 @@ function recordList(
 ): RowList<RecordPlace, bigint> {
   return {
     table: "records",
-    start: 0n,
+    start: FIRST_RECORD,
     list: (afterFirstSequence, limit) =>
       rows.listRecordPlaces(session, { family, afterFirstSequence, limit }),
     placeOf: ({ firstSequence }) => firstSequence,
@@ -93,10 +94,10 @@ function askFields(place: AskPlace) {
 type AskFields = ReturnType<typeof askFields>;
 
 function expectedAsk(session: SessionRow, expected: ExpectedRecord): Partial<AskFields> {
-  const { tenant, sessionId, ownerSubject, createdBySubject } = session;
+  const { tenant, sessionId, ownerSubject, createdBySubject, rootSessionId } = session;
   const { toolCallId, firstPosition, lastPosition, lastChain, ask } = expected;
   const place = { position: firstPosition, lastPosition, lastChain };
-  const owned = { tenant, sessionId, ownerSubject, createdBySubject };
+  const owned = { tenant, sessionId, ownerSubject, createdBySubject, rootSessionId };
   return { ...owned, ...place, ...ask, ...(toolCallId === undefined ? {} : { toolCallId }) };
 }
 
@@ -171,6 +172,8 @@ const FIELD_NAMES: Readonly<Record<string, string>> = {
   timeMs: "time",
   ownerSubject: "owner",
   createdBySubject: "creator",
+  parentSessionId: "parent",
+  rootSessionId: "root",
   createPosition: "position of creation",
   sessionSequence: "sequence of the session's record",
   activeRunId: "active run",

@@ -2,7 +2,9 @@ import type { EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
 import { CHAIN_START } from "../../domain/chain.js";
 import { Fold } from "../../domain/evolve.js";
 import { InvariantError } from "../../domain/invariant.js";
+import { isRefusal } from "../../domain/refusal.js";
 import type { SessionState } from "../../domain/session-state.js";
+import { readBaseState } from "../base-state.js";
 import { followsChain, isIntact } from "../event-codec.js";
 import type { EventRow, SessionRef, SessionRows } from "../store-port.js";
 import { decodePayload, recordFault, recordOf } from "./event-rules.js";
@@ -43,18 +45,20 @@ export class SessionLog {
   readonly #rows: SessionRows;
   readonly #session: SessionRef;
   readonly #mayBeErased: boolean;
+  readonly #logOnly: boolean;
   readonly #pace: Pace;
   readonly #onEvent: OnEvent;
   readonly #fold = new Fold(undefined);
 
   constructor(
-    { rows, session, mayBeErased }: LogSource,
+    { rows, session, mayBeErased, logOnly }: LogSource,
     pace: Pace,
     onEvent: OnEvent = () => undefined,
   ) {
     this.#rows = rows;
     this.#session = session;
     this.#mayBeErased = mayBeErased;
+    this.#logOnly = logOnly;
     this.#pace = pace;
     this.#onEvent = onEvent;
     this.expected = new ExpectedRows(session.sessionId);
@@ -73,7 +77,10 @@ export class SessionLog {
         this.#rows.readEvents(this.#session, this.sequence, limit, PAGE_BYTES),
       );
       if (page.length === 0) return this.sequence > before;
-      for (const row of page) this.#take(row);
+      for (const row of page) {
+        this.#take(row);
+        if (row.sequence === 1n && !this.#logOnly) await this.#takeInherited(row);
+      }
       await this.pause();
     }
   }
@@ -111,6 +118,21 @@ export class SessionLog {
     this.#onEvent(row, this.state);
   }
 
+  /** The records that a fork copied are in a body: its bytes are those that the event names. */
+  async #takeInherited(row: EventRow): Promise<void> {
+    const record = row.payload && decodePayload(row.payload)?.record?.record;
+    if (record?.case !== "forked") return;
+    const found = await this.readPage("bodies", record.value.base?.bodyRef ?? "", 1, async () => [
+      await readBaseState(this.#rows, this.#session, record.value),
+    ]);
+    const [base] = found;
+    const fault =
+      base === undefined || isRefusal(base)
+        ? "brings records that are not as it says"
+        : this.expected.addInherited(row, base);
+    if (fault !== undefined) this.#refuse(row.sequence, fault);
+  }
+
   #placeFault(row: EventRow): string | undefined {
     const next = this.sequence + 1n;
     if (row.sequence !== next) this.#refuse(next, "is missing");
@@ -127,6 +149,7 @@ export class SessionLog {
     }
     if (row.payload === undefined || row.salt === undefined) return "has no payload or no salt";
     if (!isIntact(row)) return "does not match its commitment";
+    if (this.#logOnly) return undefined;
     const payload = decodePayload(row.payload);
     if (payload === undefined) return "has a payload that cannot be decoded";
     if (row.sequence === 1n) {
@@ -163,4 +186,6 @@ export interface LogSource {
   readonly session: SessionRef;
   /** Whether events without payload and salt are allowed. */
   readonly mayBeErased: boolean;
+  /** Whether payloads are not decoded, but checked against their commitments alone. */
+  readonly logOnly: boolean;
 }

@@ -1,6 +1,7 @@
 import { SessionState } from "../../../gen/toolmark/v1/session_pb.js";
 import { equalBytes } from "../../domain/bytes.js";
 import { isIntactSession } from "../checksums.js";
+import { standingOf } from "../standing.js";
 import type { EventRow, SessionRef, SessionRow, SessionRows } from "../store-port.js";
 import { bodyList, pairingList, requestList, type BodyCount } from "./content-lists.js";
 import { askList, deadlineList, difference, recordLists } from "./index-lists.js";
@@ -15,6 +16,8 @@ export interface VerifyOptions extends Pace {
   readonly checkpoints: readonly LogPoint[];
   /** The revision below which nothing is published in a log of this generation. */
   readonly generationFloor: bigint;
+  /** Looks at the log alone: commitments, chain, head and checkpoints, not at what follows from it. Default: false. */
+  readonly logOnly?: boolean;
 }
 
 /**
@@ -62,6 +65,7 @@ class Verification {
     if (row === undefined) return undefined;
     const log = await this.#readLog(row);
     const session = await this.#checkRow(log);
+    if (this.#options.logOnly === true) return this.#verdict(log);
     if (!log.isErased) {
       for (const list of recordLists(this.#rows, session, log)) await checkList(log, list);
       await checkList(log, askList(this.#rows, session, log));
@@ -83,8 +87,9 @@ class Verification {
 
   async #readLog(row: SessionRow): Promise<SessionLog> {
     const key = this.#session.sessionId;
+    const { logOnly = false } = this.#options;
     const stored = await reading(
-      () => this.#rows.readSnapshots(this.#session),
+      async () => (logOnly ? [] : this.#rows.readSnapshots(this.#session)),
       { table: "snapshots", key },
       "has a snapshot that cannot be read",
     );
@@ -93,6 +98,7 @@ class Verification {
       rows: this.#rows,
       session: this.#session,
       mayBeErased: row.state === SessionState.ERASED,
+      logOnly,
     };
     const log = new SessionLog(source, this.#options, (event, state) => {
       snapshots.at(event, state);
@@ -147,12 +153,14 @@ class Verification {
   }
 
   #stateFault(row: SessionRow, { state, createPosition, creatorSubject, isErased }: SessionLog) {
-    if (isErased) return undefined;
+    if (isErased || this.#options.logOnly === true) return undefined;
     if (state === undefined) return "has no events";
-    const { head, ownerSubject, createdBySubject } = row;
+    const { head, ownerSubject, createdBySubject, parentSessionId, rootSessionId } = row;
     const found = {
       ownerSubject,
       createdBySubject,
+      parentSessionId,
+      rootSessionId,
       createPosition: row.createPosition,
       state: row.state,
       sessionSequence: head.sessionSequence,
@@ -161,6 +169,7 @@ class Verification {
     const fault = difference(found, {
       ownerSubject: state.session.ownerSubject,
       createdBySubject: creatorSubject,
+      ...standingOf(state.session),
       createPosition,
       state: state.session.state,
       sessionSequence: state.sessionSequence,

@@ -22,26 +22,14 @@ export function historyHandlers(
   details: ReviewDetails,
 ): Implementation<typeof HistoryService> {
   return {
+    ...listHandlers(reader),
     async getToolCall(context, { sessionId, toolCallId }) {
       const toolCall = await reader.getToolCall(callerOf(context), sessionId, toolCallId);
       return isRefusal(toolCall) ? toolCall : create(GetToolCallResponseSchema, { toolCall });
     },
-    async listToolCalls(context, request) {
-      const page = await reader.listToolCalls(callerOf(context), request.sessionId, request);
-      if (isRefusal(page)) return page;
-      const { items: toolCalls, nextPageToken } = page;
-      return create(ListToolCallsResponseSchema, { toolCalls: [...toolCalls], nextPageToken });
-    },
     async getHook(context, { sessionId, hookId }) {
       const hook = await reader.getHook(callerOf(context), sessionId, hookId);
       return isRefusal(hook) ? hook : create(GetHookResponseSchema, { hook });
-    },
-    async listHooks(context, request) {
-      const { sessionId, toolCallId } = request;
-      const page = await reader.listHooks(callerOf(context), sessionId, toolCallId, request);
-      if (isRefusal(page)) return page;
-      const { items: hooks, nextPageToken } = page;
-      return create(ListHooksResponseSchema, { hooks: [...hooks], nextPageToken });
     },
     async getReviewDetail(context, { sessionId, reviewId }) {
       const caller = callerOf(context);
@@ -57,6 +45,42 @@ export function historyHandlers(
       const authorization = await reader.getAuthorization(caller, sessionId, authorizationId);
       if (isRefusal(authorization)) return authorization;
       return create(GetAuthorizationResponseSchema, { authorization });
+    },
+    async *readBody(context, request) {
+      const { sessionId, bodyRef } = request;
+      const parts = await reader.readBody(callerOf(context), sessionId, bodyRef, request);
+      if (isRefusal(parts)) {
+        yield parts;
+        return;
+      }
+      for (const part of parts) yield create(ReadBodyResponseSchema, part);
+    },
+  };
+}
+
+type Lists = "listToolCalls" | "listHooks" | "listAuthorizations" | "listEvents";
+
+function listHandlers(reader: Reader): Pick<Implementation<typeof HistoryService>, Lists> {
+  return {
+    async listToolCalls(context, request) {
+      const page = await reader.listToolCalls(callerOf(context), request, request);
+      if (isRefusal(page)) return page;
+      const { items, nextPageToken, places } = page;
+      return create(ListToolCallsResponseSchema, {
+        toolCalls: [...items],
+        nextPageToken,
+        sessions: [...places],
+      });
+    },
+    async listHooks(context, request) {
+      const page = await reader.listHooks(callerOf(context), request, request);
+      if (isRefusal(page)) return page;
+      const { items: hooks, nextPageToken, places } = page;
+      return create(ListHooksResponseSchema, {
+        hooks: [...hooks],
+        nextPageToken,
+        sessions: [...places],
+      });
     },
     async listAuthorizations(context, request) {
       const { sessionId, toolCallId } = request;
@@ -75,15 +99,6 @@ export function historyHandlers(
       if (isRefusal(page)) return page;
       const { items: events, nextPageToken } = page;
       return create(ListEventsResponseSchema, { events: [...events], nextPageToken });
-    },
-    async *readBody(context, request) {
-      const { sessionId, bodyRef } = request;
-      const parts = await reader.readBody(callerOf(context), sessionId, bodyRef, request);
-      if (isRefusal(parts)) {
-        yield parts;
-        return;
-      }
-      for (const part of parts) yield create(ReadBodyResponseSchema, part);
     },
   };
 }

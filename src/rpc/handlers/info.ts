@@ -33,6 +33,8 @@ export function infoHandlers({
     pageSize: limits.pageSize,
     openCallsPerSession: limits.openCallsPerSession,
     commandsPerApply: limits.commandsPerApply,
+    delegationDepth: limits.delegationDepth,
+    sessionsPerCall: limits.sessionsPerCall,
   });
   return {
     getServerInfo: () =>

@@ -1,8 +1,10 @@
 import { create } from "@bufbuild/protobuf";
 import type { Session } from "../../../gen/toolmark/v1/session_pb.js";
 import {
+  CompactSessionResponseSchema,
   CreateSessionResponseSchema,
   EndSessionResponseSchema,
+  ForkSessionResponseSchema,
   GetSessionResponseSchema,
   ListSessionsResponseSchema,
   VerifySessionResponseSchema,
@@ -11,8 +13,11 @@ import {
 import { invariant } from "../../domain/invariant.js";
 import { isRefusal } from "../../domain/refusal.js";
 import type { Replies } from "../../ledger/batch.js";
+import type { SessionEnding } from "../../ledger/end-session.js";
 import type { Ledger } from "../../ledger/ledger.js";
 import type { Reader } from "../../ledger/reader.js";
+import type { SessionCompaction } from "../../ledger/session-compaction.js";
+import type { SessionFork } from "../../ledger/session-fork.js";
 import type { SessionVerifier } from "../../ledger/verify/session-verifier.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
@@ -23,11 +28,24 @@ function sessionOf(replies: Replies): Session {
   return record.value;
 }
 
-export function sessionHandlers(
-  ledger: Ledger,
-  reader: Reader,
-  verifier: SessionVerifier,
-): Implementation<typeof SessionService> {
+/** What carries out the methods about sessions. */
+export interface SessionParts {
+  readonly ledger: Ledger;
+  readonly reader: Reader;
+  readonly ending: SessionEnding;
+  readonly fork: SessionFork;
+  readonly compaction: SessionCompaction;
+  readonly verifier: SessionVerifier;
+}
+
+export function sessionHandlers({
+  ledger,
+  reader,
+  ending,
+  fork,
+  compaction,
+  verifier,
+}: SessionParts): Implementation<typeof SessionService> {
   return {
     async createSession(context, request) {
       const mutation = { kind: "createSession", request } as const;
@@ -36,10 +54,26 @@ export function sessionHandlers(
       return create(CreateSessionResponseSchema, { session: sessionOf(replies) });
     },
     async endSession(context, request) {
-      const mutation = { kind: "endSession", request } as const;
-      const replies = await ledger.submit(callerOf(context), mutation, context);
+      const ended = await ending.end(callerOf(context), request, context);
+      if (isRefusal(ended)) return ended;
+      const session = sessionOf(ended.replies);
+      return create(EndSessionResponseSchema, { session, descendants: [...ended.descendants] });
+    },
+    async forkSession(context, request) {
+      const replies = await fork.fork(callerOf(context), request, context);
       if (isRefusal(replies)) return replies;
-      return create(EndSessionResponseSchema, { session: sessionOf(replies) });
+      const record = replies[0]?.[0]?.record;
+      const session = record?.case === "forked" ? record.value.session : undefined;
+      invariant(session !== undefined, "a reply about a fork has its session");
+      return create(ForkSessionResponseSchema, { session });
+    },
+    async compactSession(context, request) {
+      const replies = await compaction.compact(callerOf(context), request, context);
+      if (isRefusal(replies)) return replies;
+      const record = replies[0]?.[0]?.record;
+      invariant(record?.case === "compaction", "a reply about a compaction has its record");
+      const { throughSequence } = record.value;
+      return create(CompactSessionResponseSchema, { throughSequence });
     },
     async getSession(context, { sessionId }) {
       const session = await reader.getSession(callerOf(context), sessionId);

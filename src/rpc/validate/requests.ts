@@ -16,7 +16,9 @@ import type {
 } from "../../../gen/toolmark/v1/history_service_pb.js";
 import { StartGateSchema } from "../../../gen/toolmark/v1/run_pb.js";
 import {
+  DelegationKind,
   DelegationKindSchema,
+  SessionKind,
   SessionKindSchema,
   SessionState,
   SessionStateSchema,
@@ -25,8 +27,10 @@ import {
   type Label,
 } from "../../../gen/toolmark/v1/session_pb.js";
 import type {
+  CompactSessionRequest,
   CreateSessionRequest,
   EndSessionRequest,
+  ForkSessionRequest,
   GetSessionRequest,
   ListSessionsRequest,
   VerifySessionRequest,
@@ -55,6 +59,7 @@ import { checkCommand } from "./commands.js";
 /** Stores count in signed 64-bit numbers. */
 const SEQUENCE_MAX = 2n ** 63n - 1n;
 const TITLE_BYTES = 1024;
+const SUMMARY_BYTES = 64 * 1024;
 const LABELS = 64;
 const LABEL_KEY_BYTES = 63;
 const LABEL_VALUE_BYTES = 256;
@@ -75,7 +80,7 @@ export function checkCreateSession(request: CreateSessionRequest): Checked {
     checkEnum(request.kind, "", "kind", SESSION_KINDS) ??
     checkText(request.title, "", "title", TITLE_BYTES) ??
     checkLabels(request.labels) ??
-    (request.delegation === undefined ? undefined : checkDelegation(request.delegation))
+    (request.delegation === undefined ? undefined : checkDelegation(request.delegation, request))
   );
 }
 
@@ -97,12 +102,22 @@ function checkLabels(labels: readonly Label[]): Checked {
   });
 }
 
-function checkDelegation(delegation: Delegation): Checked {
+/** The kind of session that each kind of delegation makes. */
+const KIND_OF_DELEGATED: Partial<Record<DelegationKind, SessionKind>> = {
+  [DelegationKind.SUBAGENT]: SessionKind.SUBAGENT,
+  [DelegationKind.PARALLEL_BRANCH]: SessionKind.PARALLEL_BRANCH,
+  [DelegationKind.TEAM_MEMBER]: SessionKind.TEAM_MEMBER,
+};
+
+function checkDelegation(delegation: Delegation, { kind }: CreateSessionRequest): Checked {
   const at = "delegation";
   return (
     checkId(delegation.parentSessionId, at, "parent_session_id") ??
     checkId(delegation.parentToolCallId, at, "parent_tool_call_id") ??
-    checkEnum(delegation.kind, at, "kind", DELEGATION_KINDS)
+    checkEnum(delegation.kind, at, "kind", DELEGATION_KINDS) ??
+    (KIND_OF_DELEGATED[delegation.kind] === kind
+      ? undefined
+      : refuseField("kind", "must be the one of the same name as delegation.kind"))
   );
 }
 
@@ -114,12 +129,40 @@ export function checkListSessions(request: ListSessionsRequest): Checked {
   return (
     checkPageToken(request.pageToken) ??
     checkText(request.ownerSubject, "", "owner_subject", OWNER_SUBJECT_BYTES) ??
-    checkEnum(request.state, "", "state", SESSION_STATES_OR_ALL)
+    checkEnum(request.state, "", "state", SESSION_STATES_OR_ALL) ??
+    checkIdOrEmpty(request.ancestorSessionId, "", "ancestor_session_id")
   );
 }
 
 export function checkEndSession(request: EndSessionRequest): Checked {
   return checkRequestId(request.requestId) ?? checkId(request.sessionId, "", "session_id");
+}
+
+export function checkForkSession({
+  requestId,
+  sessionId,
+  throughSequence,
+}: ForkSessionRequest): Checked {
+  return (
+    checkRequestId(requestId) ??
+    checkId(sessionId, "", "session_id") ??
+    (throughSequence <= SEQUENCE_MAX
+      ? undefined
+      : refuseField("through_sequence", "must be the sequence of an event"))
+  );
+}
+
+export function checkCompactSession(request: CompactSessionRequest): Checked {
+  const { throughSequence } = request;
+  const isSequence = throughSequence >= 1n && throughSequence <= SEQUENCE_MAX;
+  return (
+    checkRequestId(request.requestId) ??
+    checkId(request.sessionId, "", "session_id") ??
+    (isSequence
+      ? undefined
+      : refuseField("through_sequence", "must be the sequence of an event")) ??
+    checkRequiredText(request.summary, "", "summary", SUMMARY_BYTES)
+  );
 }
 
 export function checkVerifySession({ sessionId, checkpoint }: VerifySessionRequest): Checked {
@@ -163,7 +206,10 @@ export function checkListHooks(request: ListHooksRequest): Checked {
   return (
     checkId(request.sessionId, "", "session_id") ??
     checkPageToken(request.pageToken) ??
-    checkIdOrEmpty(request.toolCallId, "", "tool_call_id")
+    checkIdOrEmpty(request.toolCallId, "", "tool_call_id") ??
+    (request.includeDescendants && request.toolCallId !== ""
+      ? refuseField("include_descendants", "must not be set with tool_call_id")
+      : undefined)
   );
 }
 

@@ -55,6 +55,8 @@ const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
   entry(session.getSession, requests.checkGetSession),
   entry(session.listSessions, requests.checkListSessions),
   entry(session.endSession, requests.checkEndSession),
+  entry(session.forkSession, requests.checkForkSession),
+  entry(session.compactSession, requests.checkCompactSession),
   entry(session.verifySession, requests.checkVerifySession),
   entry(history.getToolCall, requests.checkGetToolCall),
   entry(history.listToolCalls, requests.checkListToolCalls),

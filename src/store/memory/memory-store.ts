@@ -21,6 +21,7 @@ import type {
   SessionQuery,
   SessionRef,
   SessionRow,
+  SessionTree,
   SnapshotRow,
   Store,
 } from "../../ledger/store-port.js";
@@ -100,6 +101,7 @@ class MemoryStore implements Store {
       .filter((row) => ownerSubject === undefined || row.ownerSubject === ownerSubject)
       .filter((row) => state === undefined || row.state === state)
       .filter((row) => subject === undefined || isVisible(row, subject))
+      .filter((row) => query.tree === undefined || this.#isInTree(row, query.tree))
       .sort((left, right) => (left.createPosition < right.createPosition ? -1 : 1))
       .slice(0, query.limit);
   }
@@ -150,7 +152,7 @@ class MemoryStore implements Store {
   async listAsks(query: AskQuery): Promise<IndexedAsk[]> {
     const { state, afterPosition, untilPosition } = query;
     return [...this.#held().asks.values()]
-      .filter((ask) => ask.state === state && isInScope(ask, query) && isWanted(ask, query))
+      .filter((ask) => ask.state === state && this.#isInScope(ask, query) && isWanted(ask, query))
       .filter(({ position }) => position > afterPosition)
       .filter(({ position }) => untilPosition === undefined || position <= untilPosition)
       .slice(0, query.limit)
@@ -159,7 +161,7 @@ class MemoryStore implements Store {
 
   async listAskChanges(query: AskChangesQuery): Promise<IndexedAsk[]> {
     return [...this.#held().asks.values()]
-      .filter((ask) => isInScope(ask, query) && ask.lastPosition > query.afterPosition)
+      .filter((ask) => this.#isInScope(ask, query) && ask.lastPosition > query.afterPosition)
       .sort((left, right) => (left.lastPosition < right.lastPosition ? -1 : 1))
       .slice(0, query.limit)
       .map((ask) => this.#withEvent(ask));
@@ -252,6 +254,24 @@ class MemoryStore implements Store {
     return { ...ask, event: findEvent(this.#session(ask), lastSequence) };
   }
 
+  #isInScope(ask: MemoryAsk, { tenant, visibleToSubject, sessionId, tree }: AskScope): boolean {
+    const isOfSession = sessionId === undefined || ask.sessionId === sessionId;
+    return (
+      ask.tenant === tenant &&
+      (tree === undefined ? isOfSession : this.#isInTree(ask, tree)) &&
+      (visibleToSubject === undefined || isVisible(ask, visibleToSubject))
+    );
+  }
+
+  /** Whether a session is that of the tree or stands below it. */
+  #isInTree({ tenant, sessionId }: SessionRef, tree: SessionTree): boolean {
+    let at: string | undefined = sessionId;
+    while (at !== undefined && at !== tree.sessionId) {
+      at = this.#session({ tenant, sessionId: at })?.row.parentSessionId;
+    }
+    return at !== undefined;
+  }
+
   #session({ tenant, sessionId }: SessionRef): MemorySession | undefined {
     return this.#held().sessions.get(tenant)?.get(sessionId);
   }
@@ -275,14 +295,6 @@ function isVisible(
   subject: string,
 ): boolean {
   return row.ownerSubject === subject || row.createdBySubject === subject;
-}
-
-function isInScope(ask: MemoryAsk, { tenant, visibleToSubject, sessionId }: AskScope): boolean {
-  return (
-    ask.tenant === tenant &&
-    (sessionId === undefined || ask.sessionId === sessionId) &&
-    (visibleToSubject === undefined || isVisible(ask, visibleToSubject))
-  );
 }
 
 /** Whether the ask passes the filters by what never changes in it. */

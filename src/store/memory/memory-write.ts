@@ -1,4 +1,5 @@
 import type {
+  BodyCopy,
   BodyRow,
   CommandWrite,
   CreationRow,
@@ -33,11 +34,16 @@ export function applyWrite(disk: MemoryDisk, write: CommandWrite, undo: Undo): v
   const session = putSession(disk, write, undo);
   for (const event of write.events) {
     appendEvent(disk, session, event.row, undo);
-    if (event.record !== undefined) indexRecord(session, event.row, event.record, undo);
+    const { inherited = [], row } = event;
+    for (const [index, each] of inherited.entries()) {
+      indexRecord(session, { ...row, firstSequence: BigInt(index - inherited.length) }, each, undo);
+    }
+    if (event.record !== undefined) indexRecord(session, row, event.record, undo);
     if (event.ask !== undefined) indexAsk(disk, session.row, event, undo);
     if (event.deadline !== undefined) setDeadline(disk, write, event, undo);
   }
   for (const body of write.bodies) putBody(session, body, undo);
+  for (const copy of write.bodyCopies ?? []) copyBody(disk, session, copy, undo);
   for (const pairing of write.pairings) insertPairing(session, pairing, undo);
   if (write.request !== undefined) insertRequest(session, write.request, undo);
   if (write.creation !== undefined) insertCreation(disk, write.creation, undo);
@@ -59,8 +65,10 @@ function putSession(disk: MemoryDisk, write: CommandWrite, undo: Undo): MemorySe
   refuseUnless(
     before.ownerSubject === write.session.ownerSubject &&
       before.createdBySubject === write.session.createdBySubject &&
+      before.parentSessionId === write.session.parentSessionId &&
+      before.rootSessionId === write.session.rootSessionId &&
       before.createPosition === write.session.createPosition,
-    "a session keeps its owner, creator and place of creation",
+    "a session keeps its owner, creator, parent, root and place of creation",
   );
   refuseUnless(before.head.sequence <= write.session.head.sequence, "a head never goes back");
   known.row = write.session;
@@ -106,9 +114,11 @@ function appendEvent(disk: MemoryDisk, session: MemorySession, row: EventRow, un
   });
 }
 
+type PlacedRow = EventRow & { readonly firstSequence?: bigint };
+
 function indexRecord(
   { records }: MemorySession,
-  row: EventRow,
+  row: PlacedRow,
   record: RecordKey,
   undo: Undo,
 ): void {
@@ -116,7 +126,7 @@ function indexRecord(
   if (before === undefined) {
     records.set(record.recordId, {
       key: record,
-      firstSequence: row.sequence,
+      firstSequence: row.firstSequence ?? row.sequence,
       lastSequence: row.sequence,
       lastChain: row.chain,
     });
@@ -141,7 +151,7 @@ function indexAsk(
   if (record === undefined || toolCallId === undefined || ask === undefined) {
     throw new WriteRefusedError("an ask is the record of a call");
   }
-  const { tenant, sessionId, ownerSubject, createdBySubject } = session;
+  const { tenant, sessionId, ownerSubject, createdBySubject, rootSessionId } = session;
   const { toolName, state, createTimeMs, expireTimeMs } = ask;
   const { position: lastPosition, sequence: lastSequence, chain: lastChain } = row;
   const last = { state, lastPosition, lastSequence, lastChain };
@@ -158,7 +168,8 @@ function indexAsk(
     undo.push(() => asks.set(key, before));
     return;
   }
-  const place = { tenant, sessionId, ownerSubject, createdBySubject, position: row.position };
+  const owned = { tenant, sessionId, ownerSubject, createdBySubject, rootSessionId };
+  const place = { ...owned, position: row.position };
   const entry = { askId: record.recordId, toolCallId, toolName, createTimeMs, expireTimeMs };
   asks.set(key, { ...place, ...entry, ...last });
   undo.push(() => asks.delete(key));
@@ -201,6 +212,17 @@ function putBody({ bodies }: MemorySession, body: BodyRow, undo: Undo): void {
   }
   bodies.set(body.bodyRef, body);
   undo.push(() => bodies.delete(body.bodyRef));
+}
+
+function copyBody(
+  disk: MemoryDisk,
+  session: MemorySession,
+  { from, bodyRef, newBodyRef }: BodyCopy,
+  undo: Undo,
+): void {
+  const body = disk.sessions.get(from.tenant)?.get(from.sessionId)?.bodies.get(bodyRef);
+  if (body === undefined) throw new WriteRefusedError("a body to be copied is there");
+  putBody(session, { ...body, bodyRef: newBodyRef }, undo);
 }
 
 function insertPairing({ pairings }: MemorySession, row: PairingRow, undo: Undo): void {

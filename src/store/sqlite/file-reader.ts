@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, realpathSync } from "node:fs";
 import type { CreationRow, SessionRef, SessionRows } from "../../ledger/store-port.js";
 import { bulkReads } from "./bulk-reads.js";
 import { asOpenError, readMeta } from "./copy.js";
@@ -48,7 +48,9 @@ export interface FileReader extends SessionRows {
  * Opens a store that nobody serves, or a backup of one, for reading alone: migrates nothing and writes nothing to the
  * database; what a write-ahead log beside it holds is read. Throws StoreOpenError: "locked" if a server has it.
  */
-export function openFileReader(path: string): FileReader {
+export function openFileReader(given: string): FileReader {
+  // Links to one database lead to one lock and one mark.
+  const path = existsSync(given) ? realpathSync(given) : given;
   const lock = lockOf(path);
   try {
     return readerOf(path, lock);

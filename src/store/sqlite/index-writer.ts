@@ -6,7 +6,10 @@ export class WriteRefusedError extends Error {
   override readonly name = "WriteRefusedError";
 }
 
-type SessionOwner = Pick<SessionRow, "tenant" | "ownerSubject" | "createdBySubject">;
+type AskSession = Pick<
+  SessionRow,
+  "tenant" | "ownerSubject" | "createdBySubject" | "rootSessionId"
+>;
 
 /** Keeps the rows by which records, asks and deadlines are found in step with the log. */
 export class IndexWriter {
@@ -20,18 +23,27 @@ export class IndexWriter {
   }
 
   /** `key` stands for the session. Events come in order. Throws WriteRefusedError. */
-  put(key: number, event: NewEvent, session: SessionOwner): void {
+  put(key: number, event: NewEvent, session: AskSession): void {
     const { row, record, ask, deadline } = event;
+    const { inherited = [] } = event;
+    for (const [index, each] of inherited.entries()) {
+      this.#putRecord(key, each, row, BigInt(index - inherited.length));
+    }
     if (record !== undefined) this.#putRecord(key, record, row);
     if (ask !== undefined) this.#putAsk(key, event, session);
     if (deadline !== undefined) this.#putDeadline(key, event);
   }
 
-  #putRecord(key: number, record: RecordKey, { sequence, chain }: EventRow): void {
+  #putRecord(
+    key: number,
+    record: RecordKey,
+    { sequence, chain }: EventRow,
+    firstSequence = sequence,
+  ): void {
     const { changes } = this.#statements.putRecord.run(
       key,
       record.family,
-      sequence,
+      firstSequence,
       sequence,
       record.recordId,
       record.toolCallId ?? null,
@@ -40,7 +52,7 @@ export class IndexWriter {
     if (changes === 0) throw new WriteRefusedError("a record changes its family or its call");
   }
 
-  #putAsk(key: number, { row, record, ask }: NewEvent, session: SessionOwner): void {
+  #putAsk(key: number, { row, record, ask }: NewEvent, session: AskSession): void {
     if (record?.toolCallId === undefined || ask === undefined) {
       throw new WriteRefusedError("an ask is no record of a call");
     }
@@ -57,6 +69,7 @@ export class IndexWriter {
       session.tenant,
       session.ownerSubject,
       session.createdBySubject,
+      session.rootSessionId,
       row.chain,
     );
     if (changes === 0) throw new WriteRefusedError("an ask changes its tool or its times");

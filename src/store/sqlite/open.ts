@@ -12,10 +12,10 @@ import BetterSqlite from "better-sqlite3";
 import type { RowRules } from "../../ledger/store-port.js";
 import { FileGuard, StoreFilesGoneError } from "./file-guard.js";
 import { identifyFile, migrateUp, readMigrations } from "./migrate.js";
-import { PositionMark, type OnWarning } from "./position-mark.js";
+import { markPath, PositionMark, type OnWarning } from "./position-mark.js";
 import { rebuild } from "./rebuild.js";
 import { sqliteCode, toError, type OpenDatabase, type SqliteDatabase } from "./sqlite-database.js";
-import { StoreOpenError } from "./store-open-error.js";
+import { StoreOpenError, type StoreOpenReason } from "./store-open-error.js";
 import { storePlaceOf } from "./store-place.js";
 
 const MIB = 1024 * 1024;
@@ -106,6 +106,7 @@ export function openDatabase(options: OpenOptions): OpenedDatabase {
   let database: SqliteDatabase | undefined;
   let mark: PositionMark | undefined;
   try {
+    refuseMissing(path, busyTimeoutMs);
     const isLogLeftOver = sizeOf(`${path}-wal`) > 0;
     database = openFile(open, path, busyTimeoutMs);
     // Before anything is written: what is missing may be put back.
@@ -119,6 +120,40 @@ export function openDatabase(options: OpenOptions): OpenedDatabase {
     database?.close();
     lock.close();
     throw openError(path, error);
+  }
+}
+
+/** What is wrong with a file whatever is missing from it. */
+const TOLD_BY_OPENING: ReadonlySet<StoreOpenReason> = new Set(["unreadable", "foreign_file"]);
+
+/**
+ * Looks at the mark before anything is made or changed: what is missing may be put back. What else is wrong with the
+ * file is told by the open that follows.
+ */
+function refuseMissing(path: string, busyTimeoutMs: number): void {
+  if (sizeOf(markPath(path)) === 0) return;
+  try {
+    if (existsSync(path)) refuseMissingEvents(path, busyTimeoutMs);
+    else PositionMark.open(path, undefined, ignore).close();
+  } catch (error) {
+    if (error instanceof StoreOpenError && TOLD_BY_OPENING.has(error.reason)) return;
+    throw error;
+  }
+}
+
+/**
+ * Looks by a connection that cannot write: one that can moves what it takes for the log into the file, and removes the
+ * log, as it is closed. Throws StoreOpenError.
+ */
+export function refuseMissingEvents(path: string, busyTimeoutMs: number): void {
+  const database = openToRead(path, busyTimeoutMs);
+  try {
+    identifyFile(database, path);
+    PositionMark.open(path, storePlaceOf(database), ignore).close();
+  } catch (error) {
+    throw error instanceof StoreOpenError ? error : unavailable(path, error);
+  } finally {
+    database.close();
   }
 }
 

@@ -75,6 +75,24 @@ export class PositionMark {
     }
   }
 
+  /**
+   * Reads the mark, for a store that may be served: says of a later copy of it whether it lacks what was acknowledged
+   * by now. What is returned throws as `open` does.
+   */
+  static before(databasePath: string): (copy: StorePlace) => void {
+    const path = markPath(databasePath);
+    const file = openFile(path, constants.O_RDONLY);
+    if (file === undefined) return () => undefined;
+    try {
+      const found = readMark(file, path, () => undefined);
+      return (copy) => {
+        if (found !== undefined) refuseMissing(databasePath, found, copy);
+      };
+    } finally {
+      closeSync(file);
+    }
+  }
+
   /** From here on the mark is this store's. It is written if it said anything else. */
   begin({ storeId, generation, position }: StorePlace): void {
     const tag = tagOf(storeId);

@@ -1,8 +1,14 @@
 import { CHAIN_START } from "../../domain/chain.js";
-import type { EventRow, RowRules, SessionRef, SessionRow } from "../../ledger/store-port.js";
+import type {
+  EventRow,
+  RecordKey,
+  RowRules,
+  SessionRef,
+  SessionRow,
+} from "../../ledger/store-port.js";
 import { IndexWriter } from "./index-writer.js";
 import { metaChecksum } from "./meta.js";
-import { toCreationRow, toEventRow, toRequestRow, toSessionRow } from "./rows.js";
+import { toBodyRow, toCreationRow, toEventRow, toRequestRow, toSessionRow } from "./rows.js";
 import { StoreOpenError } from "./store-open-error.js";
 import type { SqliteDatabase } from "./sqlite-database.js";
 import {
@@ -59,11 +65,23 @@ class Rebuild {
   #session(key: number): void {
     const columns = this.#statements.readSession.get(key);
     if (columns === undefined) return;
-    const row = toSessionRow(columns);
+    const row = this.#withStanding(key, toSessionRow(columns));
     this.#statements.setSessionChecksum.run(this.#rules.sessionChecksum(row), key);
     for (const drop of this.#statements.dropIndex) drop.run(key);
     this.#events(key, row);
     this.#requests(key, row);
+  }
+
+  /** A session without the payload of its first event stands alone: nothing tells where it stood. */
+  #withStanding(key: number, session: SessionRow): SessionRow {
+    const first = this.#reads.readEvent.get(key, 1n);
+    const row = first && toEventRow(first);
+    const alone = { parentSessionId: undefined, rootSessionId: session.sessionId };
+    const standing = row?.payload === undefined ? alone : this.#rules.standingOf(row);
+    if (row !== undefined && standing === undefined) throw damaged(session, row);
+    const { parentSessionId, rootSessionId } = standing ?? alone;
+    this.#statements.setStanding.run(parentSessionId ?? null, rootSessionId, key);
+    return { ...session, parentSessionId, rootSessionId };
   }
 
   #events(key: number, session: SessionRow): void {
@@ -87,7 +105,17 @@ class Rebuild {
     if (row.payload === undefined) return;
     const index = this.#rules.indexOf(row);
     if (index === undefined) throw damaged(session, row);
-    this.#index.put(key, { row, ...index }, session);
+    const inherited = row.sequence === 1n ? this.#inherited(key, session, row) : undefined;
+    this.#index.put(key, { row, ...index, inherited }, session);
+  }
+
+  #inherited(key: number, session: SessionRow, first: EventRow): RecordKey[] | undefined {
+    const baseRef = this.#rules.baseRefOf(first);
+    if (baseRef === undefined) return undefined;
+    const body = this.#reads.readBody.get(key, baseRef);
+    const inherited = body && this.#rules.inheritedOf(toBodyRow(body));
+    if (inherited === undefined) throw damaged(session, first);
+    return inherited;
   }
 
   #requests(key: number, session: SessionRef): void {

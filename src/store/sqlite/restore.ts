@@ -2,7 +2,7 @@ import type { RowRules } from "../../ledger/store-port.js";
 import { asOpenError, contentOf, readMeta, type StoreContent } from "./copy.js";
 import { metaChecksum } from "./meta.js";
 import { migrateUp, readMigrations } from "./migrate.js";
-import { openBetterSqlite, openFile, takeLock } from "./open.js";
+import { openBetterSqlite, openFile, openToRead, refuseMissingEvents, takeLock } from "./open.js";
 import { rebuild } from "./rebuild.js";
 import { sqliteCode, toError, type SqliteDatabase } from "./sqlite-database.js";
 import { StoreOpenError, type StoreOpenReason } from "./store-open-error.js";
@@ -39,6 +39,7 @@ export interface ReplacedStore {
  * if the disk is full.
  */
 export function mergeReplaced(path: string): ReplacedStore {
+  if (!isWhole(path)) return unmerged(path);
   let database: SqliteDatabase | undefined;
   try {
     database = openFile(openBetterSqlite, path, BUSY_TIMEOUT_MS);
@@ -49,6 +50,27 @@ export function mergeReplaced(path: string): ReplacedStore {
   } catch (error) {
     if (!isDamage(toError(error))) throw asOpenError(path, toError(error));
     return { generation: undefined, content: undefined, isMerged: false };
+  } finally {
+    database?.close();
+  }
+}
+
+/** Whether merging the log would lose nothing of it: SQLite passes over what is damaged in it, and removes it. */
+function isWhole(path: string): boolean {
+  try {
+    refuseMissingEvents(path, BUSY_TIMEOUT_MS);
+    return true;
+  } catch (error) {
+    return !(error instanceof StoreOpenError && error.reason === "events_missing");
+  }
+}
+
+function unmerged(path: string): ReplacedStore {
+  const database = readable(() => openToRead(path, BUSY_TIMEOUT_MS));
+  try {
+    const generation = readable(() => database && readMeta(database).generation);
+    const content = readable(() => database && contentOf(database));
+    return { generation, content, isMerged: false };
   } finally {
     database?.close();
   }

@@ -28,6 +28,8 @@ export interface SessionColumns {
   readonly session_id: string;
   readonly owner_subject: string;
   readonly created_by_subject: string;
+  readonly parent_session_id: string | null;
+  readonly root_session_id: string;
   readonly state: bigint;
   readonly create_position: bigint;
   readonly sequence: bigint;
@@ -82,6 +84,7 @@ export interface AskPlaceColumns {
   readonly expire_time_ms: bigint | null;
   readonly owner_subject: string;
   readonly created_by_subject: string;
+  readonly root_session_id: string;
   readonly last_chain: Uint8Array;
 }
 
@@ -144,6 +147,8 @@ export function toSessionRow(columns: SessionColumns): SessionRow {
     sessionId: columns.session_id,
     ownerSubject: columns.owner_subject,
     createdBySubject: columns.created_by_subject,
+    parentSessionId: columns.parent_session_id ?? undefined,
+    rootSessionId: columns.root_session_id,
     state: toSessionState(Number(columns.state)),
     createPosition: columns.create_position,
     head: {
@@ -208,6 +213,7 @@ export function toAskPlace(columns: AskPlaceColumns): AskPlace {
     sessionId: columns.session_id,
     ownerSubject: columns.owner_subject,
     createdBySubject: columns.created_by_subject,
+    rootSessionId: columns.root_session_id,
     askId: columns.ask_id,
     toolCallId: columns.tool_call_id,
     toolName: columns.tool_name,

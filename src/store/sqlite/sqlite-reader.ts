@@ -19,6 +19,7 @@ import type {
   SessionQuery,
   SessionRef,
   SessionRow,
+  SessionTree,
   SnapshotRow,
 } from "../../ledger/store-port.js";
 import {
@@ -71,9 +72,14 @@ export class SqliteReader {
 
   listSessions(query: SessionQuery): SessionRow[] {
     const { tenant, limit, ownerSubject, visibleToSubject } = query;
-    const { listSessions, listOwnedSessions, listVisibleSessions } = this.#statements;
+    const { listSessions, listOwnedSessions, listVisibleSessions, listTreeSessions } =
+      this.#statements;
     const page = { tenant, after: query.afterCreatePosition, state: query.state ?? null, limit };
     const subject = visibleToSubject ?? null;
+    if (query.tree !== undefined) {
+      const whose = { owner: ownerSubject ?? null, subject };
+      return listTreeSessions.all({ ...page, ...whose, ...treeOf(query.tree) }).map(toSessionRow);
+    }
     if (ownerSubject !== undefined) {
       return listOwnedSessions.all({ ...page, owner: ownerSubject, subject }).map(toSessionRow);
     }
@@ -146,6 +152,7 @@ export class SqliteReader {
         after: query.afterPosition,
         until: query.untilPosition ?? HIGHEST,
         limit,
+        ...treeOf(query.tree),
       })
       .map(toIndexedAsk);
   }
@@ -153,6 +160,7 @@ export class SqliteReader {
   /** The statement whose index leaves the fewest asks to pick from. */
   #asksStatement(query: AskQuery): SqliteStatement<AskColumns> {
     const statements = this.#statements;
+    if (query.tree !== undefined) return statements.listTreeAsks;
     if (query.sessionId !== undefined) return statements.listSessionAsks;
     if (query.ownerSubject !== undefined) return statements.listOwnedAsks;
     if (query.visibleToSubject !== undefined) return statements.listVisibleAsks;
@@ -164,12 +172,14 @@ export class SqliteReader {
     if (session === undefined) return [];
     const { tenant, limit, visibleToSubject: subject = null, afterPosition: after } = query;
     return this.#changesStatement(query)
-      .all({ session, tenant, subject, after, limit })
+      .all({ session, tenant, subject, after, limit, ...treeOf(query.tree) })
       .map(toIndexedAsk);
   }
 
-  #changesStatement({ sessionId, visibleToSubject }: AskChangesQuery): SqliteStatement<AskColumns> {
+  #changesStatement(query: AskChangesQuery): SqliteStatement<AskColumns> {
+    const { sessionId, visibleToSubject, tree } = query;
     const { listAskChanges, listSessionAskChanges, listVisibleAskChanges } = this.#statements;
+    if (tree !== undefined) return this.#statements.listTreeAskChanges;
     if (sessionId !== undefined) return listSessionAskChanges;
     return visibleToSubject === undefined ? listAskChanges : listVisibleAskChanges;
   }
@@ -275,4 +285,9 @@ export class SqliteReader {
     const key = this.#keys.find(session);
     return key === undefined ? [] : statement.all(key, after, limit);
   }
+}
+
+/** The parameters of a tree. */
+function treeOf(tree: SessionTree | undefined): Readonly<Record<string, string>> {
+  return tree === undefined ? {} : { sessionId: tree.sessionId, root: tree.rootSessionId };
 }

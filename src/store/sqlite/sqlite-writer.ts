@@ -1,4 +1,5 @@
 import type {
+  BodyCopy,
   BodyRow,
   CommandWrite,
   CommitResult,
@@ -119,6 +120,7 @@ export class SqliteWriter {
     this.#heads.set(key, index);
     for (const event of write.events) this.#insertEvent(key, event, write);
     for (const body of write.bodies) this.#insertBody(key, body);
+    for (const copy of write.bodyCopies ?? []) this.#copyBody(key, copy);
     const { insertPairing, insertRequest, insertCreation } = this.#statements;
     for (const row of write.pairings) {
       insertPairing.run(key, row.toolCallId, row.sequence, row.salt ?? null, row.pairing ?? null);
@@ -137,12 +139,15 @@ export class SqliteWriter {
   #sessionKey(write: CommandWrite): number {
     const known = this.#keys.find(write);
     if (known !== undefined) return known;
-    const { ownerSubject, createdBySubject, state, createPosition, head } = write.session;
+    const { ownerSubject, createdBySubject, parentSessionId, rootSessionId } = write.session;
+    const { state, createPosition, head } = write.session;
     const { lastInsertRowid } = this.#statements.insertSession.run(
       write.tenant,
       write.sessionId,
       ownerSubject,
       createdBySubject,
+      parentSessionId ?? null,
+      rootSessionId,
       state,
       createPosition,
       head.sequence,
@@ -175,6 +180,8 @@ export class SqliteWriter {
       session.ownerSubject,
       session.createdBySubject,
       session.createPosition,
+      session.parentSessionId ?? null,
+      session.rootSessionId,
       head.sequence,
     );
     if (changes === 0) throw sessionChanged();
@@ -213,6 +220,13 @@ export class SqliteWriter {
     throw new WriteRefusedError("a body reference names other bytes already");
   }
 
+  #copyBody(session: number, { from, bodyRef, newBodyRef }: BodyCopy): void {
+    const source = this.#keys.find(from);
+    const names = { session, from: source ?? null, bodyRef, newBodyRef };
+    const { changes } = this.#statements.copyBody.run(names);
+    if (changes === 0) throw new WriteRefusedError("a body to be copied is not there");
+  }
+
   #putSnapshot(key: number, snapshot: SnapshotRow): void {
     const { sequence, highWater, chain, state, digest } = snapshot;
     this.#statements.putSnapshot.run(key, sequence, highWater, chain, state, digest);
@@ -239,7 +253,7 @@ export class SqliteWriter {
 
 function sessionChanged(): WriteRefusedError {
   return new WriteRefusedError(
-    "a session changes its owner, creator or place of creation, or its head goes back",
+    "a session changes its owner, creator, parent, root or place of creation, or its head goes back",
   );
 }
 
@@ -247,6 +261,8 @@ function requireSameSession(before: SessionRow | undefined, after: SessionRow): 
   if (
     before?.ownerSubject !== after.ownerSubject ||
     before.createdBySubject !== after.createdBySubject ||
+    before.parentSessionId !== after.parentSessionId ||
+    before.rootSessionId !== after.rootSessionId ||
     before.createPosition !== after.createPosition
   ) {
     throw sessionChanged();

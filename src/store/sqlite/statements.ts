@@ -19,9 +19,9 @@ import type {
 /** Before there is a schema, so not among the prepared ones. */
 export const FIND_ANY_TABLE = "SELECT 1 FROM sqlite_schema LIMIT 1";
 
-const SESSION_COLUMNS = `tenant, session_id, owner_subject, created_by_subject, state,
-  create_position, sequence, position, high_water, chain, session_sequence, active_run_id,
-  update_time_ms, checksum`;
+const SESSION_COLUMNS = `tenant, session_id, owner_subject, created_by_subject, parent_session_id,
+  root_session_id, state, create_position, sequence, position, high_water, chain, session_sequence,
+  active_run_id, update_time_ms, checksum`;
 
 const EVENT_COLUMNS = `e.position, e.sequence, e.revision, e.kind, e.time_ms, e.commitment,
   e.private_commitment, e.chain, e.salt, e.payload`;
@@ -32,23 +32,37 @@ const RECORD_COLUMNS = `r.record_id, r.family, r.tool_call_id, r.first_sequence,
 const SELECT_RECORDS = `SELECT ${RECORD_COLUMNS}, ${EVENT_COLUMNS}
 FROM records AS r LEFT JOIN events AS e ON e.session = r.session AND e.sequence = r.last_sequence`;
 
+/** The session of a tree and those below it. UNION, so that damaged rows cannot lead in circles. */
+const TREE = `WITH RECURSIVE below (session, session_id) AS (
+  SELECT session, session_id FROM sessions WHERE tenant = @tenant AND session_id = @sessionId
+  UNION
+  SELECT s.session, s.session_id FROM below AS b CROSS JOIN sessions AS s
+    ON s.tenant = @tenant AND s.parent_session_id = b.session_id
+)
+SELECT session FROM below`;
+
+/** Of a root's tree nothing has to be left out. */
+const IS_IN_TREE = (session: string): string => `(@root = @sessionId OR ${session} IN (${TREE}))`;
+
 const SELECT_SESSIONS = `SELECT ${SESSION_COLUMNS} FROM sessions
 WHERE tenant = @tenant AND create_position > @after AND (@state IS NULL OR state = @state)`;
 
 const ASK_COLUMNS = `a.position AS first_position, a.last_position, s.tenant, s.session_id,
   a.ask_id, a.tool_call_id, a.tool_name, a.state, a.create_time_ms, a.expire_time_ms,
-  s.owner_subject, s.created_by_subject, a.last_chain`;
+  s.owner_subject, s.created_by_subject, s.root_session_id, a.last_chain`;
 
 /** As the row itself says it, to be compared with the session. */
 const OWN_ASK_COLUMNS = ASK_COLUMNS.replace("s.tenant", "a.tenant")
   .replace("s.owner_subject", "a.owner_subject")
-  .replace("s.created_by_subject", "a.created_by_subject");
+  .replace("s.created_by_subject", "a.created_by_subject")
+  .replace("s.root_session_id", "a.root_session_id");
 
 // Whose an ask is, is said twice so that it can be searched for: if the two differ, nobody gets to see it.
 // A planner that begins with sessions or events would read all of them: CROSS JOIN and LEFT JOIN keep the order.
 const SELECT_ASKS = `SELECT ${ASK_COLUMNS}, ${EVENT_COLUMNS}
 FROM asks AS a CROSS JOIN sessions AS s ON s.session = a.session AND s.tenant = a.tenant
   AND s.owner_subject = a.owner_subject AND s.created_by_subject = a.created_by_subject
+  AND s.root_session_id = a.root_session_id
 LEFT JOIN events AS e ON e.position = a.last_position`;
 
 const DEADLINE_COLUMNS =
@@ -84,6 +98,11 @@ ORDER BY create_position LIMIT @limit`,
 UNION ALL
 ${SELECT_SESSIONS} AND created_by_subject = @subject AND owner_subject <> @subject
 ORDER BY create_position LIMIT @limit`,
+  listTreeSessions: `${SELECT_SESSIONS} AND root_session_id = @root
+AND (@owner IS NULL OR owner_subject = @owner)
+AND (@subject IS NULL OR @subject IN (owner_subject, created_by_subject))
+AND ${IS_IN_TREE("session")}
+ORDER BY create_position LIMIT @limit`,
   readSnapshots: `SELECT sequence, high_water, chain, state, digest FROM snapshots
 WHERE session = ? ORDER BY sequence DESC LIMIT 2`,
   readEvents: `SELECT ${EVENT_COLUMNS} FROM events AS e
@@ -98,6 +117,8 @@ ORDER BY r.first_sequence LIMIT ?`,
   listAsks: `${ASKS_OF_TENANT} ORDER BY a.position LIMIT @limit`,
   listSessionAsks: `${SELECT_ASKS} WHERE ${ASK_MATCHES} AND a.session = @session
 ORDER BY a.position LIMIT @limit`,
+  listTreeAsks: `${ASKS_OF_TENANT} AND a.root_session_id = @root AND ${IS_IN_TREE("a.session")}
+ORDER BY a.position LIMIT @limit`,
   listOwnedAsks: `${ASKS_OF_TENANT} AND a.owner_subject = @owner ORDER BY a.position LIMIT @limit`,
   listVisibleAsks: `${ASKS_OF_TENANT} AND a.owner_subject = @subject
 UNION ALL
@@ -111,6 +132,9 @@ ${ASK_CHANGES} AND a.tenant = @tenant AND a.created_by_subject = @subject
 AND a.owner_subject <> @subject
 ORDER BY last_position LIMIT @limit`,
   listSessionAskChanges: `${ASK_CHANGES} AND a.session = @session AND ${ASK_IS_VISIBLE}
+ORDER BY a.last_position LIMIT @limit`,
+  listTreeAskChanges: `${ASK_CHANGES} AND a.tenant = @tenant AND a.root_session_id = @root
+AND ${IS_IN_TREE("a.session")} AND ${ASK_IS_VISIBLE}
 ORDER BY a.last_position LIMIT @limit`,
   listDue: `SELECT ${DEADLINE_COLUMNS}
 FROM deadlines AS d CROSS JOIN sessions AS s ON s.session = d.session
@@ -156,13 +180,13 @@ export const WRITE_SQL = {
   rollback: "ROLLBACK",
   insertMeta: "INSERT INTO meta (id, generation, store_id, checksum) VALUES (1, ?, ?, ?)",
   insertSession: `INSERT INTO sessions (${SESSION_COLUMNS})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   // Who may see a session and where it is listed never changes, and its head never goes back; a row that says
   // otherwise hits nothing.
   updateHead: `UPDATE sessions SET state = ?, sequence = ?, position = ?, high_water = ?, chain = ?,
   session_sequence = ?, active_run_id = ?, update_time_ms = ?, checksum = ?
 WHERE session = ? AND owner_subject = ? AND created_by_subject = ? AND create_position = ?
-  AND sequence <= ?`,
+  AND parent_session_id IS ? AND root_session_id = ? AND sequence <= ?`,
   insertEvent: `INSERT INTO events (position, session, sequence, revision, kind, time_ms, commitment,
   private_commitment, chain, salt, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -175,8 +199,8 @@ WHERE family = excluded.family AND tool_call_id IS excluded.tool_call_id`,
   // A row that says another tool or time for a known ask hits nothing. Its call is the record's, checked there.
   putAsk: `INSERT INTO asks (position, session, ask_id, tool_call_id, tool_name, state,
   create_time_ms, expire_time_ms, last_position, tenant, owner_subject, created_by_subject,
-  last_chain)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  root_session_id, last_chain)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (session, ask_id) DO UPDATE SET state = excluded.state,
   last_position = excluded.last_position, last_chain = excluded.last_chain
 WHERE tool_name = excluded.tool_name AND create_time_ms = excluded.create_time_ms
@@ -189,6 +213,9 @@ ON CONFLICT (session, record_id) DO UPDATE SET time_ms = excluded.time_ms,
   insertBody: `INSERT INTO bodies (session, body_ref, sha256, size_bytes, is_json_object, data)
 VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (session, body_ref) DO NOTHING`,
+  copyBody: `INSERT INTO bodies (session, body_ref, sha256, size_bytes, is_json_object, data)
+SELECT @session, @newBodyRef, sha256, size_bytes, is_json_object, data FROM bodies
+WHERE session = @from AND body_ref = @bodyRef`,
   insertPairing: `INSERT INTO pairings (session, tool_call_id, sequence, salt, pairing)
 VALUES (?, ?, ?, ?, ?)`,
   insertRequest: `INSERT INTO requests (session, request_id, digest, outcome, checksum)
@@ -214,6 +241,7 @@ const REBUILD_SQL = {
   listCreations: `SELECT tenant, subject, request_id, digest, session_id, checksum FROM creations
 WHERE (tenant, subject, request_id) > (?, ?, ?) ORDER BY tenant, subject, request_id LIMIT ?`,
   setMetaChecksum: "UPDATE meta SET checksum = ?",
+  setStanding: "UPDATE sessions SET parent_session_id = ?, root_session_id = ? WHERE session = ?",
   setSessionChecksum: "UPDATE sessions SET checksum = ? WHERE session = ?",
   setRequestChecksum: "UPDATE requests SET checksum = ? WHERE session = ? AND request_id = ?",
   setCreationChecksum: `UPDATE creations SET checksum = ?
@@ -230,6 +258,7 @@ export function prepareRebuild(database: SqliteDatabase) {
     listCreations: database.prepare<CreationColumns>(REBUILD_SQL.listCreations).safeIntegers(),
     dropIndex: [write("dropRecords"), write("dropAsks"), write("dropDeadlines")],
     setMetaChecksum: write("setMetaChecksum"),
+    setStanding: write("setStanding"),
     setSessionChecksum: write("setSessionChecksum"),
     setRequestChecksum: write("setRequestChecksum"),
     setCreationChecksum: write("setCreationChecksum"),
@@ -252,6 +281,7 @@ export function prepareReads(database: SqliteDatabase) {
     listSessions: read<SessionColumns>("listSessions"),
     listOwnedSessions: read<SessionColumns>("listOwnedSessions"),
     listVisibleSessions: read<SessionColumns>("listVisibleSessions"),
+    listTreeSessions: read<SessionColumns>("listTreeSessions"),
     readSnapshots: read<SnapshotColumns>("readSnapshots"),
     readEvents: read<EventColumns>("readEvents"),
     readEvent: read<EventColumns>("readEvent"),
@@ -260,12 +290,14 @@ export function prepareReads(database: SqliteDatabase) {
     listRecordsOfCall: read<RecordColumns>("listRecordsOfCall"),
     listAsks: read<AskColumns>("listAsks"),
     listSessionAsks: read<AskColumns>("listSessionAsks"),
+    listTreeAsks: read<AskColumns>("listTreeAsks"),
     listOwnedAsks: read<AskColumns>("listOwnedAsks"),
     listVisibleAsks: read<AskColumns>("listVisibleAsks"),
     listToolAsks: read<AskColumns>("listToolAsks"),
     listAskChanges: read<AskColumns>("listAskChanges"),
     listVisibleAskChanges: read<AskColumns>("listVisibleAskChanges"),
     listSessionAskChanges: read<AskColumns>("listSessionAskChanges"),
+    listTreeAskChanges: read<AskColumns>("listTreeAskChanges"),
     listDue: read<DueColumns>("listDue"),
     listDueSetAfter: read<DueColumns>("listDueSetAfter"),
     nextDeadline: read<{ time_ms: bigint | null }>("nextDeadline"),
@@ -300,6 +332,7 @@ export function prepareWrites(database: SqliteDatabase) {
     putDeadline: write("putDeadline"),
     dropDeadline: write("dropDeadline"),
     insertBody: write("insertBody"),
+    copyBody: write("copyBody"),
     insertPairing: write("insertPairing"),
     insertRequest: write("insertRequest"),
     insertCreation: write("insertCreation"),

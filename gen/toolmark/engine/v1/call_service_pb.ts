@@ -791,7 +791,7 @@ export const CallService: GenService<{
    * whole and also if it comes late. Nothing but a block is taken of a call that waits for an answer.
    * Errors: TOOL_CALL_NOT_FOUND, TOOL_CALL_STARTED (BLOCKED), TOOL_CALL_ENDED, TOOL_CALL_NOT_STARTED,
    * START_NOT_ALLOWED, RESULT_ALREADY_RECORDED, RESULT_HELD, RESULT_MISMATCH, HOOK_NOT_FOUND, REFERENCE_MISMATCH,
-   * BODY_TOO_LARGE, BODY_NOT_FOUND.
+   * CALL_INHERITED, BODY_TOO_LARGE, BODY_NOT_FOUND.
    *
    * @generated from rpc toolmark.engine.v1.CallService.RecordResult
    */
@@ -802,8 +802,8 @@ export const CallService: GenService<{
   },
   /**
    * Says what became of a call whose outcome was unknown. run_id may be any run of the session.
-   * Errors: TOOL_CALL_NOT_FOUND, OUTCOME_KNOWN, TOOL_CALL_STARTED (CANCELLED, of a call with a recorded start),
-   * RESULT_ALREADY_RECORDED, BODY_TOO_LARGE, BODY_NOT_FOUND.
+   * Errors: TOOL_CALL_NOT_FOUND, CALL_INHERITED, OUTCOME_KNOWN, TOOL_CALL_STARTED (CANCELLED, of a call with a
+   * recorded start), RESULT_ALREADY_RECORDED, BODY_TOO_LARGE, BODY_NOT_FOUND.
    *
    * @generated from rpc toolmark.engine.v1.CallService.ReconcileToolCall
    */

@@ -26,7 +26,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/storage/v1/storage.proto.
  */
 export const file_toolmark_storage_v1_storage: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQinQIKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGwSGAoQc2Vzc2lvbl9zZXF1ZW5jZRgEIAEoBBIjCglvcGVuX2Fza3MYBSADKAsyEC50b29sbWFyay52MS5Bc2sSOgoWcGVuZGluZ19hdXRob3JpemF0aW9ucxgGIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb25CDQoLX2FjdGl2ZV9ydW4ilwIKCE9wZW5DYWxsEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsEhAKCHNlcXVlbmNlGAIgASgEEjkKDnVuc3BlbnRfYWxsb3dzGAMgAygLMiEudG9vbG1hcmsuc3RvcmFnZS52MS5VbnNwZW50QWxsb3cSEwoLbmVlZHNfYWxsb3cYBCABKAgSNAoLaGVsZF9yZXN1bHQYBSABKA4yHy50b29sbWFyay5zdG9yYWdlLnYxLkhlbGRSZXN1bHQSHgoRc3VwZXJzZWRlZF9hc2tfaWQYBiABKAlIAIgBARITCgtoZWxkX3NoYTI1NhgHIAEoDEIUChJfc3VwZXJzZWRlZF9hc2tfaWQiWQoMVW5zcGVudEFsbG93EiUKB3JlY2VpcHQYASABKAsyFC50b29sbWFyay52MS5SZWNlaXB0EiIKBGtpbmQYAiABKA4yFC50b29sbWFyay52MS5Bc2tLaW5kIkcKDlJlcXVlc3RPdXRjb21lEjUKCGNvbW1hbmRzGAEgAygLMiMudG9vbG1hcmsuc3RvcmFnZS52MS5Db21tYW5kT3V0Y29tZSIjCg5Db21tYW5kT3V0Y29tZRIRCglzZXF1ZW5jZXMYASADKAQiMAoJUGFnZVRva2VuEhQKDHF1ZXJ5X2RpZ2VzdBgBIAEoDBINCgVhZnRlchgCIAEoBCJbCglBc2tDdXJzb3ISEgoKZ2VuZXJhdGlvbhgBIAEoBBIUCgxzY29wZV9kaWdlc3QYAiABKAwSEAoIcG9zaXRpb24YAyABKAQSEgoKb3Blbl91bnRpbBgEIAEoBCpyCgpIZWxkUmVzdWx0EhsKF0hFTERfUkVTVUxUX1VOU1BFQ0lGSUVEEAASFQoRSEVMRF9SRVNVTFRfQVNLRUQQARIWChJIRUxEX1JFU1VMVF9CQVJSRUQQAhIYChRIRUxEX1JFU1VMVF9SRUxFQVNFRBADYgZwcm90bzM", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
+  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQiuAIKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGwSGAoQc2Vzc2lvbl9zZXF1ZW5jZRgEIAEoBBIjCglvcGVuX2Fza3MYBSADKAsyEC50b29sbWFyay52MS5Bc2sSOgoWcGVuZGluZ19hdXRob3JpemF0aW9ucxgGIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SGQoRY29tcGFjdGVkX3Rocm91Z2gYByABKARCDQoLX2FjdGl2ZV9ydW4ilwIKCE9wZW5DYWxsEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsEhAKCHNlcXVlbmNlGAIgASgEEjkKDnVuc3BlbnRfYWxsb3dzGAMgAygLMiEudG9vbG1hcmsuc3RvcmFnZS52MS5VbnNwZW50QWxsb3cSEwoLbmVlZHNfYWxsb3cYBCABKAgSNAoLaGVsZF9yZXN1bHQYBSABKA4yHy50b29sbWFyay5zdG9yYWdlLnYxLkhlbGRSZXN1bHQSHgoRc3VwZXJzZWRlZF9hc2tfaWQYBiABKAlIAIgBARITCgtoZWxkX3NoYTI1NhgHIAEoDEIUChJfc3VwZXJzZWRlZF9hc2tfaWQiWQoMVW5zcGVudEFsbG93EiUKB3JlY2VpcHQYASABKAsyFC50b29sbWFyay52MS5SZWNlaXB0EiIKBGtpbmQYAiABKA4yFC50b29sbWFyay52MS5Bc2tLaW5kImAKDlJlcXVlc3RPdXRjb21lEjUKCGNvbW1hbmRzGAEgAygLMiMudG9vbG1hcmsuc3RvcmFnZS52MS5Db21tYW5kT3V0Y29tZRIXCg9tYWRlX3Nlc3Npb25faWQYAiABKAkiIwoOQ29tbWFuZE91dGNvbWUSEQoJc2VxdWVuY2VzGAEgAygEIkAKCVBhZ2VUb2tlbhIUCgxxdWVyeV9kaWdlc3QYASABKAwSDQoFYWZ0ZXIYAiABKAQSDgoGd2l0aGluGAMgASgEIlsKCUFza0N1cnNvchISCgpnZW5lcmF0aW9uGAEgASgEEhQKDHNjb3BlX2RpZ2VzdBgCIAEoDBIQCghwb3NpdGlvbhgDIAEoBBISCgpvcGVuX3VudGlsGAQgASgEKnIKCkhlbGRSZXN1bHQSGwoXSEVMRF9SRVNVTFRfVU5TUEVDSUZJRUQQABIVChFIRUxEX1JFU1VMVF9BU0tFRBABEhYKEkhFTERfUkVTVUxUX0JBUlJFRBACEhgKFEhFTERfUkVTVUxUX1JFTEVBU0VEEANiBnByb3RvMw", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
 
 /**
  * The payload bytes of a stored event. What is not in here (session, sequence, position, revision, kind, time) is in
@@ -104,6 +104,13 @@ export type SessionState = Message<"toolmark.storage.v1.SessionState"> & {
    * @generated from field: repeated toolmark.v1.Authorization pending_authorizations = 6;
    */
   pendingAuthorizations: Authorization[];
+
+  /**
+   * Sequence of the last archived event. 0 if none was archived.
+   *
+   * @generated from field: uint64 compacted_through = 7;
+   */
+  compactedThrough: bigint;
 };
 
 /**
@@ -216,6 +223,13 @@ export type RequestOutcome = Message<"toolmark.storage.v1.RequestOutcome"> & {
    * @generated from field: repeated toolmark.storage.v1.CommandOutcome commands = 1;
    */
   commands: CommandOutcome[];
+
+  /**
+   * The session that the events are in, if the request made one. Empty: the request's own.
+   *
+   * @generated from field: string made_session_id = 2;
+   */
+  madeSessionId: string;
 };
 
 /**
@@ -265,6 +279,14 @@ export type PageToken = Message<"toolmark.storage.v1.PageToken"> & {
    * @generated from field: uint64 after = 2;
    */
   after: bigint;
+
+  /**
+   * In a list of several sessions, in the order of their creation: the place within the session at `after`, after which
+   * the next page goes on there. 0 in other lists.
+   *
+   * @generated from field: uint64 within = 3;
+   */
+  within: bigint;
 };
 
 /**
