@@ -395,8 +395,8 @@ export interface RowRules {
  * that changes more than its state, and a session that changes its owner, creator, parent, root or `createPosition`,
  * or whose head goes back. Equal bodies and a snapshot of the same sequence may come again. Durability: `commit`
  * resolves to "committed" only after the rows would survive power loss (the memory store: the process). Visibility:
- * every read sees committed rows only. Absence is `undefined` or an empty list, never an error; reads throw `StoreFault` if the
- * answer is not known. Byte arrays are not changed by either side after they were handed over.
+ * every read sees committed rows only. Absence is `undefined` or an empty list, never an error; reads throw
+ * `StoreFault` if the answer is not known. Byte arrays are not changed by either side after they were handed over.
  */
 export interface Store extends SessionRows {
   /** Given to the store when it was made; tells its cursors from another store's. */

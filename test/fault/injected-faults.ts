@@ -99,7 +99,6 @@ export function misbehaviour({ fault, behaviour }: FaultOutcome): string | undef
   // A write that finds no room can be tried again; a sync that failed cannot.
   const isFull = fault.call === "pwrite64" && fault.error === "ENOSPC";
   const allowed = [
-    "not reached",
     "start refused",
     "made good",
     "mark left behind",

@@ -84,6 +84,8 @@ if (canRun("injected faults", [STRACE])) {
       const preload = "preload-swallowed-commit.mjs";
       const [swallowed] = await runAll([planted], { ...RUN, preload });
       expect(swallowed?.problems).not.toEqual([]);
+      const [unreached] = await runAll([{ ...planted, call: "fsync", when: 10_000 }], RUN);
+      expect(unreached && misbehaviour(unreached)).toBe("not reached");
 
       const faults = chosenFaults();
       const outcomes = await runAll(faults, RUN);
@@ -97,6 +99,7 @@ if (canRun("injected faults", [STRACE])) {
         ...{ wanted: FAULTS.length, violations: lost.length + wrong.length },
         planted: [
           { name: "a failed commit is reported as done", caught: swallowed?.problems.length ?? 0 },
+          { name: "a fault that is never met", caught: unreached === undefined ? 0 : 1 },
         ],
         figures: counts,
       });
