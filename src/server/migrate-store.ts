@@ -33,7 +33,9 @@ export async function migrateStore(options: MigrateOptions): Promise<MigrateRepo
   const newest = migrations.length;
   const { to = newest } = options;
   if (!Number.isInteger(to) || to < 1 || to > newest) {
-    throw new MigrationTargetError(`version ${to} is none: there are 1 to ${newest}`);
+    throw new MigrationTargetError(
+      `there is no schema version ${to}: this program knows 1 to ${newest}`,
+    );
   }
   const opened = openDatabase({ path });
   const { database } = opened;

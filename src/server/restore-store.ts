@@ -4,7 +4,7 @@ import { dirname } from "node:path";
 import { ROW_RULES } from "../ledger/row-rules.js";
 import { copyStoreAside, type CopyTask, type StoreContent } from "../store/sqlite/copy.js";
 import { resolvePath } from "../store/sqlite/open.js";
-import { writeMark } from "../store/sqlite/position-mark.js";
+import { markedGeneration, writeMark } from "../store/sqlite/position-mark.js";
 import {
   beginGeneration,
   holdStore,
@@ -103,6 +103,7 @@ interface Ready {
   readonly restored: StoreContent;
   readonly replaced: ReplacedStore | undefined;
   readonly stored: bigint | undefined;
+  readonly isGenerationProven: boolean;
 }
 
 /** The steps of one restore. The store is this process's. */
@@ -123,17 +124,20 @@ class Restore {
     const copied = await this.#copy();
     this.#begin("merging");
     const replaced = (await isEmptyOrMissing(path)) ? undefined : mergeReplaced(path);
-    const earlier = [copied.generation, replaced?.generation ?? 0n, stored ?? 0n];
+    const marked = markedGeneration(path);
+    const earlier = [copied.generation, replaced?.generation ?? 0n, stored ?? 0n, marked ?? 0n];
     const restored = beginGeneration(prepared, highest(earlier) + 1n);
     if (replaced !== undefined) await giveToOwnerOf(path, prepared);
     await syncFile(prepared);
-    return { restored, replaced, stored };
+    const isGenerationProven =
+      replaced?.generation !== undefined || stored !== undefined || marked !== undefined;
+    return { restored, replaced, stored, isGenerationProven };
   }
 
-  async replace({ restored, replaced, stored }: Ready): Promise<RestoreReport> {
+  async replace(ready: Ready): Promise<RestoreReport> {
+    const { restored, replaced, stored, isGenerationProven } = ready;
     const { from, path } = this.#paths;
     const keptAs = await this.#replace(restored, replaced, stored);
-    const isGenerationProven = replaced?.generation !== undefined || stored !== undefined;
     return { path, from, restored, replaced, keptAs, isGenerationProven };
   }
 

@@ -12,6 +12,8 @@ const REPORT = join(ROOT, "test/fault/RESULTS.json");
 const PAGE = join(ROOT, "docs/durability.md");
 /** Histories and stores of earlier schemas are checked where their other tests are. */
 const SUITE = ["test/fault", "test/compat", "test/property/ledger.test.ts"];
+/** These judge how soon a server is there: nothing else runs beside them. */
+const TIMED = ["test/fault/kill.test.ts", "test/fault/single-writer.test.ts"];
 const SEED_LIMIT = 2 ** 31;
 
 const flags = process.argv.slice(2).filter((argument) => argument.startsWith("--"));
@@ -28,7 +30,8 @@ function runSuite(scale) {
   const seed = Number(process.env.SEED || randomInt(SEED_LIMIT));
   const folder = mkdtempSync(join(tmpdir(), "toolmark-results-"));
   try {
-    const passed = runVitest({ TEST_SCALE: scale, SEED: String(seed), FAULT_RESULTS: folder });
+    const environment = { TEST_SCALE: scale, SEED: String(seed), FAULT_RESULTS: folder };
+    const passed = runAll(environment);
     const date = new Date().toISOString().slice(0, 10);
     const parts = sortedParts(readParts(folder));
     const report = { date, seed, node: process.versions.node, scale, parts };
@@ -40,11 +43,18 @@ function runSuite(scale) {
   }
 }
 
-function runVitest(environment) {
+function runAll(environment) {
+  if (filters.length > 0) return runVitest(environment, filters, []);
+  const together = runVitest(environment, SUITE, TIMED);
+  const alone = runVitest(environment, [...TIMED, "--no-file-parallelism"], []);
+  return together && alone;
+}
+
+function runVitest(environment, wanted, left) {
   const vitest = join(ROOT, "node_modules/vitest/vitest.mjs");
-  const files = filters.length > 0 ? filters : SUITE;
   // The test of the report is about the last full run, not about this one.
-  const args = [vitest, "run", ...files, "--exclude", "test/fault/results.test.ts"];
+  const excluded = ["test/fault/results.test.ts", ...left].flatMap((file) => ["--exclude", file]);
+  const args = [vitest, "run", ...wanted, ...excluded];
   const env = { ...process.env, ...environment };
   return spawnSync(process.execPath, args, { cwd: ROOT, env, stdio: "inherit" }).status === 0;
 }

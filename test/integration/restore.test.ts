@@ -331,10 +331,22 @@ describe("a damaged store", () => {
     expect(published.highest).toBeGreaterThan(PER_GENERATION);
   });
 
-  test("without a secret is replaced with a warning that revisions may come again", async () => {
+  test("without a secret is followed by the generation after the one that its mark names", async () => {
+    await writeAndBackUp();
+    await restore(path, backup);
+    await overwrite(path, 0, 4096);
+    await rm(`${path}.secret`);
+    expect(await restore(path, backup)).toMatchObject({
+      restored: { generation: 2n },
+      isGenerationProven: true,
+    });
+  });
+
+  test("without secret and mark is replaced with a warning that revisions may come again", async () => {
     await writeAndBackUp();
     await overwrite(path, 0, 4096);
     await rm(`${path}.secret`);
+    await rm(`${path}.position`);
     const { stdout } = await toolmark("restore", "--from", backup, "--store", folder.store);
     expect(stdout).toContain("revisions that were given since then may come again");
   });

@@ -159,6 +159,18 @@ export function writeMark(databasePath: string, place: StorePlace): void {
   }
 }
 
+/** The generation that the mark names, whatever store it is of. Absent if there is no sound mark. */
+export function markedGeneration(databasePath: string): bigint | undefined {
+  const path = markPath(databasePath);
+  const file = openFile(path, constants.O_RDONLY);
+  if (file === undefined) return undefined;
+  try {
+    return readMark(file, path, () => undefined)?.generation;
+  } finally {
+    closeSync(file);
+  }
+}
+
 /** Forgets how far the database had come. */
 export function removeMark(databasePath: string): void {
   rmSync(markPath(databasePath), { force: true });
