@@ -6,6 +6,7 @@ import { invariant } from "./invariant.js";
 import { LazyMap } from "./lazy-map.js";
 import { merge } from "./merge-law.js";
 import { NOTHING_ASKED, type OpenRecords } from "./open-records.js";
+import { sessionOf } from "./session-record.js";
 import type { DraftEvent, OpenCall, SessionState } from "./session-state.js";
 
 /** The state after events, in order. A session's first event must carry the Session record. */
@@ -56,7 +57,7 @@ function evolveRecord(
 ): SessionState {
   const { record } = event.record;
   if (before === undefined) {
-    const session = record.case === "forked" ? record.value.session : sessionOf(record);
+    const session = sessionOf(record);
     invariant(session !== undefined, "a session begins with its own record");
     return {
       session,
@@ -100,10 +101,6 @@ function evolveRecord(
     default:
       return counted;
   }
-}
-
-function sessionOf(record: EventRecord["record"]): SessionState["session"] | undefined {
-  return record.case === "session" ? record.value : undefined;
 }
 
 type RunRecord = Extract<EventRecord["record"], { case: "run" }>["value"];

@@ -1,12 +1,12 @@
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import { sessionOf } from "./session-record.js";
 
 /** The id of the record that an event carries. Absent for events that update no record. */
 export function recordIdOf(record: EventRecord["record"]): string | undefined {
   switch (record.case) {
     case "session":
-      return record.value.sessionId;
     case "forked":
-      return record.value.session?.sessionId;
+      return sessionOf(record)?.sessionId;
     case "run":
       return record.value.runId;
     case "turn":

@@ -5,8 +5,8 @@ import type { Forked } from "../../gen/toolmark/v1/session_pb.js";
 import { equalBytes } from "../domain/bytes.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { isIntactBody, refuseDamagedBody } from "./body-reader.js";
-import { isSameKey, openIndexed, recordKeyOf, refuseDamaged } from "./event-codec.js";
-import type { IndexedRecord, RecordKey, SessionRef, Store } from "./store-port.js";
+import { isInherited, isSameKey, openIndexed, recordKeyOf, refuseDamaged } from "./event-codec.js";
+import type { IndexedRecord, InheritedRecord, SessionRef, Store } from "./store-port.js";
 
 /** Bytes of base states that are kept decoded: a list reads many records of one. */
 const CACHED_BYTES_MAX = 16 * 1024 * 1024;
@@ -57,14 +57,17 @@ function keep(cache: Map<string, CachedBase>, key: string, base: CachedBase): vo
   }
 }
 
-/** Whether the record was copied by a fork: those come before every event, the last one at -1. */
-export function isInherited({ firstSequence }: Pick<IndexedRecord, "firstSequence">): boolean {
-  return firstSequence < 0n;
+/** Where the record at an index of a base state stands in the list of its session: the last one at -1. */
+export function inheritedPlace({ records }: BaseState, index: number): bigint {
+  return BigInt(index - records.length);
 }
 
-/** The keys of the records of a base state, in their order. */
-export function inheritedKeys({ records }: BaseState): RecordKey[] {
-  return records.flatMap(({ record }) => recordKeyOf(record?.record ?? { case: undefined }) ?? []);
+/** Where the records of a base state stand, in their order. */
+export function inheritedRecords(base: BaseState): InheritedRecord[] {
+  return base.records.flatMap(({ record }, index) => {
+    const key = recordKeyOf(record?.record ?? { case: undefined });
+    return key === undefined ? [] : [{ ...key, firstSequence: inheritedPlace(base, index) }];
+  });
 }
 
 /** The record that the index names, checked to be that record: of its last event, or of the base state. */

@@ -15,7 +15,6 @@ import { forkSession } from "../domain/decide/fork-session.js";
 import { createSession, refuseClosed } from "../domain/decide/session.js";
 import { evolve } from "../domain/evolve.js";
 import type { MintId } from "../domain/identity.js";
-import { invariant } from "../domain/invariant.js";
 import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
@@ -24,7 +23,7 @@ import { findBody } from "./body-reader.js";
 import { creationChecksum, requestChecksum } from "./checksums.js";
 import { decideOn, isOpen, referencesOfMutation } from "./decide-mutation.js";
 import { openPayload, refuseDamagedRow } from "./event-codec.js";
-import { highWaterFloor } from "./load-session.js";
+import { raisedHighWater } from "./load-session.js";
 import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
 import {
   mutationDigest,
@@ -33,10 +32,13 @@ import {
   type Fork,
   type Mutation,
   type SessionMutation,
+  type SessionRequest,
+  type Trial,
 } from "./mutation.js";
 import { Provisional, type DecidedWrite } from "./provisional.js";
 import { refuseLargeReply } from "./reply-size.js";
 import { findRecord } from "./stored-record.js";
+import { refuseUnknownSession } from "./visibility.js";
 import type { CreationRow, RequestRow, SessionRef, Store } from "./store-port.js";
 import { writeOf, type WriteContext } from "./write-of.js";
 
@@ -81,11 +83,13 @@ export class Batch {
   /** `remembered` is what the store knows of the request's id. */
   decide(
     caller: Caller,
-    mutation: Mutation | Expiration,
+    mutation: Mutation | Trial | Expiration,
     waiting: Waiting,
     remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
     switch (mutation.kind) {
+      case "try":
+        return this.#try(caller, mutation, waiting, remembered);
       case "createSession":
         return this.#create(caller, mutation, waiting);
       case "expire":
@@ -116,7 +120,7 @@ export class Batch {
     const decided = createSession(draft, mutation.request, delegated?.standing);
     if (isRefusal(decided)) return decided;
     if (delegated !== undefined) this.provisional.add(delegated.write);
-    const highWater = highWaterFloor(this.#options.store);
+    const highWater = raisedHighWater(this.#options.store, 0n);
     const state = { ...evolve(undefined, decided.events), highWater };
     const remembered = { tenant, subject, requestId, digest, sessionId };
     const creation = { ...remembered, checksum: creationChecksum(remembered) };
@@ -138,10 +142,9 @@ export class Batch {
     const session = { tenant: caller.tenant, sessionId: delegation.parentSessionId };
     const loaded = await this.#session(session);
     if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
-    if (loaded.kind === "read-only") return refuseReadOnly();
-    const closed = refuseClosed(loaded.state, "createSession");
-    if (closed !== undefined) return closed;
-    const before = this.#expired(caller, loaded, NOTHING_DUE);
+    const live = writable(loaded, "createSession");
+    if (isRefusal(live)) return live;
+    const before = this.#expired(caller, live, NOTHING_DUE);
     const { state } = before;
     const named = { recordIds: [delegation.parentToolCallId], bodyRefs: [] };
     const found = await this.#lookUp(before, named);
@@ -169,16 +172,10 @@ export class Batch {
     waiting: Waiting,
     remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
-    const { sessionId, requestId } = mutation.request;
-    const session = { tenant: caller.tenant, sessionId };
-    const loaded = await this.#session(session);
-    if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
-    const digest = mutationDigest(mutation);
-    const known = this.provisional.writtenTo(session).requests.get(requestId) ?? remembered;
-    if (known !== undefined) return this.#repeat(session, known, digest);
-    if (loaded.kind === "read-only") return refuseReadOnly();
-
-    const live = this.#expired(caller, loaded, NOTHING_DUE);
+    const taken = await this.#takeUp(caller, mutation, remembered);
+    if (!isTaken(taken)) return taken;
+    const { session, digest } = taken;
+    const live = this.#expired(caller, taken.live, NOTHING_DUE);
     const facts = await this.#factsFor(caller, live, mutation);
     if (isRefusal(facts)) return facts;
     if (waiting.aborted !== undefined) return waiting.aborted;
@@ -186,44 +183,62 @@ export class Batch {
     if (isRefusal(decision)) return decision;
     const tooLarge = refuseLargeReply(mutation, decision, this.#options.limits);
     if (tooLarge !== undefined) return tooLarge;
-    return this.#write({ ...this.#writeContext(caller), session, before: live }, decision, {
-      session,
-      requestId,
-      digest,
-    });
+    const { requestId } = mutation.request;
+    const context = { ...this.#writeContext(caller), session, before: live };
+    return this.#write(context, decision, { session, requestId, digest });
+  }
+
+  /** The reply of a request that is sent again, and no reply for one that would be taken up. */
+  async #try(
+    caller: Caller,
+    { tried }: Trial,
+    waiting: Waiting,
+    remembered: RequestRow | undefined,
+  ): Promise<Replies | Refusal> {
+    const taken = await this.#takeUp(caller, tried, remembered);
+    return isTaken(taken) ? (waiting.aborted ?? []) : taken;
+  }
+
+  /** A new request about a session that can take it; else what it is answered with. */
+  async #takeUp(
+    caller: Caller,
+    requested: SessionRequest,
+    remembered: RequestRow | undefined,
+  ): Promise<Taken | Replies | Refusal> {
+    const { sessionId, requestId } = requested.request;
+    const session = { tenant: caller.tenant, sessionId };
+    const loaded = await this.#session(session);
+    if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
+    const digest = mutationDigest(requested);
+    const known = this.provisional.writtenTo(session).requests.get(requestId) ?? remembered;
+    if (known !== undefined) return this.#repeat(session, known, digest);
+    const live = writable(loaded, requested.kind);
+    return isRefusal(live) ? live : { kind: "taken", session, live, digest };
   }
 
   /** Begins the copy, and lets the source remember the request. Nothing else of the source changes. */
   async #fork(
     caller: Caller,
-    { request, copy, ...mutation }: Fork,
+    fork: Fork,
     waiting: Waiting,
     remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
-    const { sessionId, requestId } = request;
-    const source = { tenant: caller.tenant, sessionId };
-    const loaded = await this.#session(source);
-    if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
-    const digest = mutationDigest({ ...mutation, request, copy });
-    const known = this.provisional.writtenTo(source).requests.get(requestId) ?? remembered;
-    if (known !== undefined) return this.#repeat(source, known, digest);
-    if (loaded.kind === "read-only") return refuseReadOnly();
-    const closed = refuseClosed(loaded.state, mutation.kind);
-    if (closed !== undefined) return closed;
+    const taken = await this.#takeUp(caller, fork, remembered);
+    if (!isTaken(taken)) return taken;
     if (waiting.aborted !== undefined) return waiting.aborted;
-    invariant(copy !== undefined, "a fork that was not made before brings its copy");
+    const { copy, request } = fork;
     const session = { tenant: caller.tenant, sessionId: copy.newSessionId };
     const facts = this.#facts(caller, actorOf(caller), session, NOTHING_FOUND);
     const decided = forkSession(new Draft(copy.newSessionId, undefined, facts), copy);
     if (isRefusal(decided)) return decided;
-    const floor = highWaterFloor(this.#options.store);
     const state = evolve(undefined, decided.events);
-    const highWater = state.highWater > floor ? state.highWater : floor;
+    const highWater = raisedHighWater(this.#options.store, state.highWater);
     const decision = { ...decided, state: { ...state, highWater }, replies: [decided.reply] };
     const context = { ...this.#writeContext(caller), session, before: undefined };
     this.provisional.add(writeOf(context, decision, NOT_REMEMBERED, copy));
-    const memo = { session: source, requestId, digest, madeSessionId: copy.newSessionId };
-    this.provisional.remember(loaded, requestRow(memo, decision));
+    const { requestId } = request;
+    const memo = { ...taken, requestId, madeSessionId: copy.newSessionId };
+    this.provisional.remember(taken.live, requestRow(memo, decision));
     return decision.replies.map((reply) => reply.map(({ record }) => record));
   }
 
@@ -354,6 +369,18 @@ export class Batch {
   }
 }
 
+/** A request that is new, about a session that can take it. */
+interface Taken {
+  readonly kind: "taken";
+  readonly session: SessionRef;
+  readonly live: LiveSession;
+  readonly digest: Uint8Array;
+}
+
+function isTaken(value: Taken | Replies | Refusal): value is Taken {
+  return "kind" in value && value.kind === "taken";
+}
+
 /** A delegation as the parent sees it. */
 interface Delegated {
   readonly standing: Standing;
@@ -399,9 +426,10 @@ function requestRow({ session, ...memo }: RequestMemo, decision: SessionDecision
   return { ...row, checksum: requestChecksum(session, row) };
 }
 
-/** The same answer for a session that is not there and for one that the caller may not know of. */
-export function refuseUnknownSession(): Refusal {
-  return refuse(ErrorReason.SESSION_NOT_FOUND, "there is no such session");
+/** The session, if it takes a request of the kind. */
+function writable(loaded: LoadedSession, requestKind: string): LiveSession | Refusal {
+  if (loaded.kind === "read-only") return refuseReadOnly();
+  return refuseClosed(loaded.state, requestKind) ?? loaded;
 }
 
 function refuseReused(): Refusal {

@@ -4,7 +4,7 @@ import { beginRun } from "../domain/decide/begin-run.js";
 import { compactSession } from "../domain/decide/compact-session.js";
 import { Draft, type Decided, type Facts } from "../domain/decide/draft.js";
 import { referencesOf, referencesOfAnswer, type References } from "../domain/decide/references.js";
-import { cancelUnfinished, endSession, refuseClosed } from "../domain/decide/session.js";
+import { cancelUnfinished, endSession } from "../domain/decide/session.js";
 import { evolve } from "../domain/evolve.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import type { SessionState } from "../domain/session-state.js";
@@ -16,8 +16,6 @@ export function decideOn(
   mutation: SessionMutation,
   facts: Facts,
 ): SessionDecision | Refusal {
-  const closed = refuseClosed(state, mutation.kind);
-  if (closed !== undefined) return closed;
   if (mutation.kind === "apply") return decideApply(state, mutation.request, facts);
   const decided = decideOne(new Draft(mutation.request.sessionId, state, facts), state, mutation);
   if (isRefusal(decided)) return decided;

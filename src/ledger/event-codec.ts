@@ -22,6 +22,7 @@ import {
   type NewEvent,
   type PairingRow,
   type RecordKey,
+  type RecordPlace,
 } from "./store-port.js";
 
 const FAMILY = {
@@ -189,8 +190,13 @@ export function openIndexed(indexed: IndexedRecord): EventRecord | Refusal {
   if (isRefusal(payload)) return payload;
   const { record } = payload;
   if (record === undefined) return refuseDamaged(lastSequence);
-  const isNamed = indexed.firstSequence < 0n || isSameKey(recordKeyOf(record.record), indexed);
+  const isNamed = isInherited(indexed) || isSameKey(recordKeyOf(record.record), indexed);
   return isNamed ? record : refuseDamaged(lastSequence);
+}
+
+/** Whether a fork copied the record: the places of those are before every event's. */
+export function isInherited({ firstSequence }: Pick<RecordPlace, "firstSequence">): boolean {
+  return firstSequence < 0n;
 }
 
 /** Whether a record is the one that an index row is about. */

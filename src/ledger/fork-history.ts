@@ -1,17 +1,14 @@
-import { create } from "@bufbuild/protobuf";
-import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
-import type { Forked, Session } from "../../gen/toolmark/v1/session_pb.js";
+import type { BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
+import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import type { Session } from "../../gen/toolmark/v1/session_pb.js";
 import { CHAIN_START } from "../domain/chain.js";
 import { recordIdOf } from "../domain/record-id.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
+import { sessionOf } from "../domain/session-record.js";
 import { TurnSpans } from "../domain/turn-spans.js";
 import { readBaseState } from "./base-state.js";
-import type { Waiting } from "./batch.js";
-import { followsChain, openPayload, refuseDamaged } from "./event-codec.js";
+import { readLog, type ReadPace } from "./read-log.js";
 import type { EventRow, SessionRow, Store } from "./store-port.js";
-
-const PAGE_EVENTS = 500;
-const PAGE_BYTES = 4 * 1024 * 1024;
 
 /** A record of a session as of an event. */
 export interface CopiedRecord {
@@ -43,7 +40,8 @@ export class History {
     this.chain = row.chain;
     this.highWater = row.revision ?? this.highWater;
     this.spans.add(row.sequence, event);
-    if (record.case === "session") this.session = record.value;
+    this.session = sessionOf(record) ?? this.session;
+    if (record.case === "forked") this.highWater = record.value.highWater;
     if (record.case === "compaction") {
       this.archivedThrough = record.value.throughSequence;
       this.summary = record.value.summary;
@@ -57,9 +55,7 @@ export class History {
   }
 
   /** Begins with what the session copied itself. */
-  inherit(forked: Forked, base: Inherited): void {
-    this.session = forked.session;
-    this.highWater = forked.highWater;
+  inherit(base: BaseState): void {
     this.summary = base.summary;
     for (const [index, { record, privateCommitment }] of base.records.entries()) {
       const id = recordIdOf(record?.record ?? { case: undefined });
@@ -74,53 +70,22 @@ export class History {
   }
 }
 
-type Inherited = Exclude<Awaited<ReturnType<typeof readBaseState>>, Refusal>;
-
-export interface HistoryPace {
-  /** Gives others their turn. */
-  readonly pause: () => Promise<void>;
-  readonly waiting: Waiting;
-}
-
 /** A session as it stood after `through`, every event checked. */
 export async function readHistory(
   store: Store,
   row: SessionRow,
   through: bigint,
-  { pause, waiting }: HistoryPace,
+  pace: ReadPace,
 ): Promise<History | Refusal> {
   const history = new History();
-  while (history.sequence < through) {
-    if (waiting.aborted !== undefined) return waiting.aborted;
-    const left = through - history.sequence;
-    const limit = left < BigInt(PAGE_EVENTS) ? Number(left) : PAGE_EVENTS;
-    const page = await store.readEvents(row, history.sequence, limit, PAGE_BYTES);
-    if (page.length === 0) return refuseDamaged(history.sequence + 1n);
-    for (const event of page) {
-      const refused = await take(store, row, history, event);
-      if (refused !== undefined) return refused;
-    }
-    await pause();
+  for await (const event of readLog(store, row, { after: 0n, through }, pace)) {
+    if (isRefusal(event)) return event;
+    history.add(event.row, event.record);
+    const { record } = event.record;
+    if (record.case !== "forked") continue;
+    const base = await readBaseState(store, row, record.value);
+    if (isRefusal(base)) return base;
+    history.inherit(base);
   }
   return history;
-}
-
-async function take(
-  store: Store,
-  row: SessionRow,
-  history: History,
-  event: EventRow,
-): Promise<Refusal | undefined> {
-  const next = history.sequence + 1n;
-  const follows = followsChain(row.sessionId, history.chain, event);
-  if (event.sequence !== next || !follows) return refuseDamaged(next);
-  const payload = openPayload(event);
-  if (isRefusal(payload)) return payload;
-  const record = payload.record ?? create(EventRecordSchema);
-  history.add(event, record);
-  if (record.record.case !== "forked") return undefined;
-  const base = await readBaseState(store, row, record.record.value);
-  if (isRefusal(base)) return base;
-  history.inherit(record.record.value, base);
-  return undefined;
 }

@@ -6,7 +6,7 @@ import { Batch, type BatchOptions, type Replies, type Waiting } from "./batch.js
 import { sessionKey, type LoadedSession } from "./live-session.js";
 import { loadSession, type LoadWarning } from "./load-session.js";
 import type { CommitFeed } from "./commit-feed.js";
-import type { Expiration, Mutation } from "./mutation.js";
+import type { Expiration, Mutation, SessionRequest, Trial } from "./mutation.js";
 import type { ReviewDetails } from "./review-details.js";
 import { takeSnapshot } from "./snapshot.js";
 import {
@@ -50,7 +50,7 @@ export interface LedgerObserver {
 
 interface Pending {
   readonly caller: Caller;
-  readonly mutation: Mutation | Expiration;
+  readonly mutation: Mutation | Trial | Expiration;
   readonly waiting: Waiting;
   readonly resolve: (reply: Replies | Refusal) => void;
   readonly reject: (error: Error) => void;
@@ -97,6 +97,14 @@ export class Ledger {
   }
 
   /**
+   * What a request would be answered with before anything is made ready for it: the refusal of one that is not taken up,
+   * the replies of one that is sent again, no reply for one that can go on. Nothing is carried out.
+   */
+  tryOut(caller: Caller, tried: SessionRequest, waiting: Waiting): Promise<Replies | Refusal> {
+    return this.#enqueue(caller, { kind: "try", tried }, waiting);
+  }
+
+  /**
    * Expires what has waited long enough in a session: by the clock, and the named records whatever it says. False if
    * that could not be done now, for example in a session that can only be read.
    */
@@ -108,7 +116,7 @@ export class Ledger {
 
   #enqueue(
     caller: Caller,
-    mutation: Mutation | Expiration,
+    mutation: Pending["mutation"],
     waiting: Waiting,
   ): Promise<Replies | Refusal> {
     if (this.#closing || this.#ended === "lost") return Promise.resolve(refuseDraining());
@@ -277,8 +285,9 @@ export class Ledger {
 /** Creations are remembered by their principal instead, so none is found for the empty session id. */
 function requestRef({ caller: { tenant }, mutation }: Pending): RequestRef {
   if (mutation.kind === "expire") return { session: mutation.session, requestId: "" };
-  const sessionId = mutation.kind === "createSession" ? "" : mutation.request.sessionId;
-  return { session: { tenant, sessionId }, requestId: mutation.request.requestId };
+  const { kind, request } = mutation.kind === "try" ? mutation.tried : mutation;
+  const sessionId = kind === "createSession" ? "" : request.sessionId;
+  return { session: { tenant, sessionId }, requestId: request.requestId };
 }
 
 async function decide(batch: Batch, pending: Pending, remembered: Remembered): Promise<Answered> {

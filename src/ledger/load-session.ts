@@ -137,11 +137,16 @@ export function highWaterFloor({ generation }: Pick<Store, "generation">): bigin
   return generation * REVISIONS_PER_GENERATION;
 }
 
+/** The high-water of a session in this generation, whose events and head alone give `highWater`. */
+export function raisedHighWater(store: Pick<Store, "generation">, highWater: bigint): bigint {
+  const floor = highWaterFloor(store);
+  return highWater > floor ? highWater : floor;
+}
+
 /** The high-water is the highest of what snapshot and tail, the head, and the generation prove. */
 function reconcile(store: Store, row: SessionRow, state: SessionState): SessionState {
-  const floor = highWaterFloor(store);
-  const proven = state.highWater > floor ? state.highWater : floor;
-  const stated = row.head.highWater > floor ? row.head.highWater : floor;
+  const proven = raisedHighWater(store, state.highWater);
+  const stated = raisedHighWater(store, row.head.highWater);
   if (proven !== stated) {
     throw new Unproven("the head's high-water is not that of the events");
   }

@@ -21,7 +21,7 @@ import {
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { ForkBase } from "../domain/decide/fork-session.js";
 import { digestOf } from "../domain/sha256.js";
-import type { BodyCopy, PairingRow, RecordKey, SessionRef } from "./store-port.js";
+import type { BodyCopy, InheritedRecord, PairingRow, SessionRef } from "./store-port.js";
 
 /** A request that changes an existing session. */
 export type SessionMutation =
@@ -32,26 +32,33 @@ export type SessionMutation =
   | Cancellation
   | { readonly kind: "answerAsk"; readonly request: AnswerAskRequest };
 
-/** A request to archive events, with the last one that can be. */
-export interface Compaction {
+interface CompactionRequest {
   readonly kind: "compactSession";
   readonly request: CompactSessionRequest;
+}
+
+/** A request to archive events, with the last one that can be. */
+export interface Compaction extends CompactionRequest {
   readonly throughSequence: bigint;
 }
 
-/** A request to copy a session, with the copy. */
-export interface Fork {
+interface ForkRequest {
   readonly kind: "forkSession";
   readonly request: ForkSessionRequest;
-  /** Absent in one that is known to be sent again. */
-  readonly copy: SessionCopy | undefined;
 }
+
+/** A request to copy a session, with the copy. */
+export interface Fork extends ForkRequest {
+  readonly copy: SessionCopy;
+}
+
+/** A request about an existing session, without what has to be made ready for it. */
+export type SessionRequest = Exclude<SessionMutation, Compaction> | CompactionRequest | ForkRequest;
 
 /** A session as it stood after an event, made ready to begin another one. */
 export interface SessionCopy extends ForkBase {
   readonly newSessionId: string;
-  /** Keys of the records of the base state, in their order. */
-  readonly inherited: readonly RecordKey[];
+  readonly inherited: readonly InheritedRecord[];
   readonly bodyCopies: readonly BodyCopy[];
   readonly pairings: readonly PairingRow[];
 }
@@ -70,6 +77,12 @@ export interface Creation {
 
 export type Mutation = SessionMutation | Fork | Creation;
 
+/** Whether a request would be taken up now: asked before it is made ready, which takes time or has effects. */
+export interface Trial {
+  readonly kind: "try";
+  readonly tried: SessionRequest;
+}
+
 /** The service's own doing: what has waited long enough expires. It has no request and is not remembered. */
 export interface Expiration {
   readonly kind: "expire";
@@ -78,7 +91,7 @@ export interface Expiration {
   readonly dueIds: ReadonlySet<string>;
 }
 
-function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
+function encodeWithoutRequestId(mutation: SessionRequest | Creation): Uint8Array {
   switch (mutation.kind) {
     case "apply":
       return toBinary(ApplyRequestSchema, { ...mutation.request, requestId: "" });
@@ -100,7 +113,7 @@ function encodeWithoutRequestId(mutation: Mutation): Uint8Array {
 }
 
 /** What makes two requests with one id the same request: equal after decoding, whatever their encoding was. */
-export function mutationDigest(mutation: Mutation): Uint8Array {
+export function mutationDigest(mutation: SessionRequest | Creation): Uint8Array {
   return digestOf([mutation.kind, encodeWithoutRequestId(mutation)]);
 }
 

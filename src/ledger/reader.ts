@@ -16,16 +16,16 @@ import {
   type Session,
 } from "../../gen/toolmark/v1/session_pb.js";
 import { ToolCallSchema, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
-import { CHAIN_START } from "../domain/chain.js";
 import type { Limits } from "../domain/limits.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { BodyReader, type BodyChunk, type BodyRange } from "./body-reader.js";
 import { isIntactSession } from "./checksums.js";
 import { eventOf, followsChain, openPayload, refuseDamaged } from "./event-codec.js";
-import { highWaterFloor } from "./load-session.js";
+import { raisedHighWater } from "./load-session.js";
 import { PageBuilder, type Page, type PageRequest } from "./page.js";
 import { pageTokenOf, placeOf, recordPlaceOf } from "./page-token.js";
+import { chainAt } from "./read-log.js";
 import { sizedItem, type ItemOf, type SizedItem } from "./sized-item.js";
 import { treeOf } from "./standing.js";
 import { findRecord, findSessionRecord } from "./stored-record.js";
@@ -245,7 +245,7 @@ export class Reader {
     const bytesMax = this.#limits.outgoingMessageBytes;
     const rows = await this.#store.readEvents(row, after, builder.rowsToRead, bytesMax);
     let last = after;
-    let chain = await this.#chainAt(row, after);
+    let chain = await chainAt(this.#store, row, after);
     if (rows.length === 0 && last < row.head.sequence) return refuseDamaged(last + 1n);
     for (const event of rows) {
       const follows = event.sequence === last + 1n && followsChain(sessionId, chain, event);
@@ -274,12 +274,6 @@ export class Reader {
     return this.#bodies.read(row, bodyRef, range);
   }
 
-  /** The chain value that the next event follows. A missing event gives one that none follows. */
-  async #chainAt(row: SessionRow, sequence: bigint): Promise<Uint8Array> {
-    if (sequence === 0n) return CHAIN_START;
-    return (await this.#store.readEvent(row, sequence))?.chain ?? new Uint8Array();
-  }
-
   async #recordFor(
     caller: Caller,
     sessionId: string,
@@ -301,11 +295,10 @@ export class Reader {
   /** The log's generation raises every high-water, also of a session that was not written to since. */
   #withHead(session: Session, { sessionId, head }: SessionRow): Session {
     const { position, sequence, chain, activeRunId, highWater } = head;
-    const floor = highWaterFloor(this.#store);
     return create(SessionSchema, {
       ...session,
       ...(activeRunId === undefined ? {} : { activeRunId }),
-      highWater: highWater > floor ? highWater : floor,
+      highWater: raisedHighWater(this.#store, highWater),
       updateTime: timestampFromMs(head.updateTimeMs),
       checkpoint: create(CheckpointSchema, { sessionId, position, sequence, chain }),
     });

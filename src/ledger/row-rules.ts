@@ -1,8 +1,9 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { BaseStateSchema } from "../../gen/toolmark/v1/base_state_pb.js";
 import { isRefusal } from "../domain/refusal.js";
+import { sessionOf } from "../domain/session-record.js";
 import { isSha256 } from "../domain/sha256.js";
-import { inheritedKeys } from "./base-state.js";
+import { inheritedRecords } from "./base-state.js";
 import { creationChecksum, requestChecksum, sessionChecksum } from "./checksums.js";
 import { followsChain, indexOf, openPayload } from "./event-codec.js";
 import { standingOf } from "./standing.js";
@@ -17,9 +18,8 @@ export const ROW_RULES: RowRules = {
   standingOf: (first) => {
     const payload = openPayload(first);
     if (isRefusal(payload)) return undefined;
-    const record = payload.record?.record;
-    const session = record?.case === "forked" ? record.value.session : record?.value;
-    return session?.$typeName === "toolmark.v1.Session" ? standingOf(session) : undefined;
+    const session = sessionOf(payload.record?.record ?? { case: undefined });
+    return session && standingOf(session);
   },
   baseRefOf: (first) => {
     const payload = openPayload(first);
@@ -27,7 +27,7 @@ export const ROW_RULES: RowRules = {
     return record?.case === "forked" ? record.value.base?.bodyRef : undefined;
   },
   inheritedOf: ({ sha256, data }) =>
-    isSha256(sha256, data) ? inheritedKeys(fromBinary(BaseStateSchema, data)) : undefined,
+    isSha256(sha256, data) ? inheritedRecords(fromBinary(BaseStateSchema, data)) : undefined,
   followsChain,
   sessionChecksum,
   requestChecksum,

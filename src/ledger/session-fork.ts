@@ -15,7 +15,7 @@ import type { Limits } from "../domain/limits.js";
 import type { Caller } from "../domain/principal.js";
 import { storedBodiesOf } from "../domain/record-bodies.js";
 import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.js";
-import { inheritedKeys } from "./base-state.js";
+import { inheritedRecords } from "./base-state.js";
 import type { Replies, Waiting } from "./batch.js";
 import { isIntactBody, refuseDamagedBody } from "./body-reader.js";
 import { refuseDamagedRow } from "./event-codec.js";
@@ -57,8 +57,9 @@ export class SessionFork {
     const { store, ledger } = this.#options;
     const row = await findVisible(store, caller, request.sessionId);
     if (isRefusal(row)) return row;
-    const [known] = await store.findRequests([{ session: row, requestId: request.requestId }]);
-    const copy = known === undefined ? await this.#copy(row, request, waiting) : undefined;
+    const first = await ledger.tryOut(caller, { kind: "forkSession", request }, waiting);
+    if (isRefusal(first) || first.length > 0) return first;
+    const copy = await this.#copy(row, request, waiting);
     if (isRefusal(copy)) return copy;
     return ledger.submit(caller, { kind: "forkSession", request, copy }, waiting);
   }
@@ -95,7 +96,7 @@ export class SessionFork {
       sourceChain,
       highWater,
       base: bytes,
-      inherited: inheritedKeys(base),
+      inherited: inheritedRecords(base),
       bodyCopies: copies,
       pairings,
     };

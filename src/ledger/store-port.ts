@@ -73,6 +73,12 @@ export interface RecordKey {
   readonly toolCallId: string | undefined;
 }
 
+/** A record that a fork copied. */
+export interface InheritedRecord extends RecordKey {
+  /** Below 0: before every record that has an event. */
+  readonly firstSequence: bigint;
+}
+
 /** What the inbox finds an ask by. Only the state changes after the ask's first event. */
 export interface AskEntry {
   readonly toolName: string;
@@ -96,11 +102,8 @@ export interface NewEvent {
   readonly ask: AskEntry | undefined;
   /** The record's deadline after the event, replacing an earlier one. Absent for records that never have one. */
   readonly deadline: Deadline | undefined;
-  /**
-   * Records that the event brings besides, copied by a fork, in their order. Their places are before those of every
-   * event: the last one's first sequence is -1, the one's before it -2. Absent if there are none.
-   */
-  readonly inherited?: readonly RecordKey[] | undefined;
+  /** Records that the event brings besides, copied by a fork, in the order of their places. Absent: none. */
+  readonly inherited?: readonly InheritedRecord[] | undefined;
 }
 
 /** A record's place in the index. */
@@ -376,7 +379,7 @@ export interface RowRules {
   /** Where the records are that the session's first event brings: a body. Absent if it brings none. */
   baseRefOf(first: EventRow): string | undefined;
   /** The records that a body brings. Absent if it is damaged. */
-  inheritedOf(base: Pick<BodyRow, "sha256" | "data">): RecordKey[] | undefined;
+  inheritedOf(base: Pick<BodyRow, "sha256" | "data">): InheritedRecord[] | undefined;
   /** Where the session stands, by its first event. Absent if the row does not match its commitment. */
   standingOf(first: EventRow): Pick<SessionRow, "parentSessionId" | "rootSessionId"> | undefined;
   followsChain(sessionId: string, chainBefore: Uint8Array, row: EventRow): boolean;

@@ -1,6 +1,7 @@
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { Session } from "../../gen/toolmark/v1/session_pb.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
+import { sessionOf } from "../domain/session-record.js";
 import { openRecord } from "./base-state.js";
 import { openPayload, refuseDamaged } from "./event-codec.js";
 import type { SessionRef, SessionRow, Store } from "./store-port.js";
@@ -24,7 +25,6 @@ export async function findSessionRecord(store: Store, row: SessionRow): Promise<
   if (event === undefined) return refuseDamaged(sessionSequence);
   const payload = openPayload(event);
   if (isRefusal(payload)) return payload;
-  const record = payload.record?.record;
-  const session = record?.case === "forked" ? record.value.session : record?.value;
-  return session?.$typeName === "toolmark.v1.Session" ? session : refuseDamaged(sessionSequence);
+  const session = sessionOf(payload.record?.record ?? { case: undefined });
+  return session ?? refuseDamaged(sessionSequence);
 }

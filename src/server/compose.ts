@@ -7,7 +7,7 @@ import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { Limits } from "../domain/limits.js";
 import type { AskReader } from "../ledger/ask-reader.js";
-import { SessionEnding } from "../ledger/end-session.js";
+import { SessionEnding } from "../ledger/session-ending.js";
 import type { Ledger } from "../ledger/ledger.js";
 import type { Reader } from "../ledger/reader.js";
 import { SessionCompaction } from "../ledger/session-compaction.js";

@@ -25,7 +25,8 @@ const COPY: BodyCopy = { from: A, bodyRef: "body_a", newBodyRef: "body_b" };
 /** A session's first event that brings three records besides its own. */
 function bringing(position: bigint): NewEvent {
   const turn = { recordId: "trn_1", family: RecordFamily.turn, toolCallId: undefined };
-  const inherited = [hook("hk_2", "tc_1"), turn, hook("hk_1")];
+  const keys = [hook("hk_2", "tc_1"), turn, hook("hk_1")];
+  const inherited = keys.map((key, index) => ({ ...key, firstSequence: BigInt(index - 3) }));
   return { ...newEvent(1n, position, {}, hook("hk_own", "tc_1")), inherited };
 }
 
@@ -132,7 +133,7 @@ export const INHERITED_CASES: readonly ConformanceCase[] = [
       expect(await hooksOf(store)).toEqual([]);
       expect(await store.findRecord(B, "hk_1")).toBeUndefined();
       expect(await store.readBody(B, "body_b")).toBeUndefined();
-      const other = { ...newEvent(1n, 2n), inherited: [hook("hk_1")] };
+      const other = { ...newEvent(1n, 2n), inherited: [{ ...hook("hk_1"), firstSequence: -1n }] };
       await expectCommitted(store, write(B, [other]));
       expect(await hooksOf(store)).toEqual([["hk_1", -1n]]);
       expect(await store.readBody(B, "body_b")).toBeUndefined();

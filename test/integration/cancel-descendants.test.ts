@@ -48,7 +48,7 @@ import { launchServer } from "../support/server-process.js";
 import { clientsOf, startTestService, transportOf, type Clients } from "../support/service.js";
 import { ROOT } from "../support/source-tree.js";
 import { spawnServer } from "../support/spawned-server.js";
-import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
+import { makeStoreFolder, tableContents, type StoreFolder } from "../support/store-folder.js";
 import { askingChildren, delegateTo, openChild, openLine, type Child } from "../support/trees.js";
 import { startWatchedService, type WatchedService } from "../support/watched-service.js";
 import { Callers, principal, TWO_WIRES } from "./cases-asks-fixture.js";
@@ -316,32 +316,49 @@ describe("what is ended by the end of a session above", () => {
   });
 });
 
-test("a session below that can only be read is named, and its root can still be ended alone", async () => {
-  const own = await makeStoreFolder();
-  const before = await startTestService({ store: own.store });
-  const root = await openRun(before.clients());
-  const asking = await askingChildren(before.clients(), root, 2);
-  await before.stop();
-  const { sessionId } = given(asking[0], "child").child.session;
-  const database = new BetterSqlite(own.path);
-  const sql = "UPDATE sessions SET high_water = high_water + 1 WHERE session_id = ?";
-  database.prepare(sql).run(sessionId);
-  database.close();
+describe("where one session can only be read", () => {
+  /** Starts anew after something was done to a root, or to one of its two asking children. */
+  async function restartWith(damagedOf: (ids: readonly [string, ...string[]]) => string) {
+    const own = await makeStoreFolder();
+    const before = await startTestService({ store: own.store });
+    const root = await openRun(before.clients());
+    const asking = await askingChildren(before.clients(), root, 2);
+    await before.stop();
+    const { sessionId } = root;
+    const children = asking.map(({ child }) => child.session.sessionId);
+    const damaged = damagedOf([sessionId, ...children]);
+    const database = new BetterSqlite(own.path);
+    // A snapshot ahead of the log: what the session published may be missing.
+    const sql = `UPDATE snapshots SET sequence = sequence + 100
+      WHERE session = (SELECT session FROM sessions WHERE session_id = ?)`;
+    expect(database.prepare(sql).run(damaged).changes).toBeGreaterThan(0);
+    database.close();
+    return { own, after: await startTestService({ store: own.store }), sessionId, damaged };
+  }
 
-  const after = await startTestService({ store: own.store });
-  const by = after.clients();
-  const requestId = freshRequestId();
-  expect(await refused(cancel(by, root.sessionId, requestId))).toMatchObject({
-    code: Code.FailedPrecondition,
-    reason: "HIGH_WATER_UNAVAILABLE",
-    metadata: { session_id: sessionId },
+  test.each([
+    ["the first below", 1],
+    ["the last below", 2],
+    ["the root itself", 0],
+  ])("nothing is ended below the root: %s", async (_, index) => {
+    const { own, after, sessionId, damaged } = await restartWith((ids) => given(ids[index], "id"));
+    const by = after.clients();
+    const before = tableContents(own.path);
+    const requestId = freshRequestId();
+    expect(await refused(cancel(by, sessionId, requestId))).toMatchObject({
+      code: Code.FailedPrecondition,
+      reason: "HIGH_WATER_UNAVAILABLE",
+      ...(index > 0 && { metadata: { session_id: damaged } }),
+    });
+    expect(tableContents(own.path)).toEqual(before);
+    if (index > 0) {
+      // The request id is not used up by what was refused, and the root can be ended alone.
+      const { session } = await by.sessions.endSession({ requestId, sessionId });
+      expect(session?.state).toBe(SessionState.ENDED);
+    }
+    await after.stop();
+    await own.remove();
   });
-  expect((await readSession(by, root.sessionId)).state).toBe(SessionState.OPEN);
-  // The request id is not used up by what was refused.
-  const { session } = await by.sessions.endSession({ requestId, sessionId: root.sessionId });
-  expect(session?.state).toBe(SessionState.ENDED);
-  await after.stop();
-  await own.remove();
 });
 
 describe("a cancellation that is cut off", () => {

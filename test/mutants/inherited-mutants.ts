@@ -1,4 +1,4 @@
-import type { CommandWrite, Store } from "../../src/ledger/store-port.js";
+import type { CommandWrite, InheritedRecord, Store } from "../../src/ledger/store-port.js";
 import { overriding, reading, type StoreMutant, writing, writingEvents } from "./broken-store.js";
 
 const PLACED =
@@ -33,6 +33,14 @@ async function withKnownCopies(write: CommandWrite, store: Store): Promise<Comma
   return { ...write, bodyCopies };
 }
 
+/** The same records, each in the place of another. */
+export function turned(inherited: readonly InheritedRecord[]): InheritedRecord[] {
+  const places = inherited.map(({ firstSequence }) => firstSequence);
+  return inherited
+    .toReversed()
+    .map((record, index) => ({ ...record, firstSequence: places[index] ?? 0n }));
+}
+
 /** Stores that break a rule of what a fork copies. */
 export const INHERITED_MUTANTS: readonly StoreMutant[] = [
   {
@@ -43,7 +51,7 @@ export const INHERITED_MUTANTS: readonly StoreMutant[] = [
   {
     name: "turns the order of the records that an event brings",
     kills: [PLACED, LISTED],
-    wrap: writingEvents((event) => ({ ...event, inherited: event.inherited?.toReversed() })),
+    wrap: writingEvents((event) => ({ ...event, inherited: turned(event.inherited ?? []) })),
   },
   {
     name: "begins each list at the first event",

@@ -12,9 +12,10 @@ import { EventSchema, type Event } from "../../gen/toolmark/v1/event_pb.js";
 import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { findRecord } from "../../src/ledger/stored-record.js";
-import type { CommandWrite, RecordKey, Store } from "../../src/ledger/store-port.js";
+import type { CommandWrite, InheritedRecord, Store } from "../../src/ledger/store-port.js";
 import { verifySession } from "../../src/ledger/verify/verify-session.js";
 import { overriding } from "../mutants/broken-store.js";
+import { turned } from "../mutants/inherited-mutants.js";
 import { DISKS, memoryDisk, type MakeDisk } from "../support/disks.js";
 import { checkFold } from "../support/fold-checks.js";
 import {
@@ -189,13 +190,13 @@ describe("the checks catch", () => {
           ),
         ),
     });
-  const places = (change: (keys: readonly RecordKey[]) => readonly RecordKey[]) =>
+  const places = (change: (keys: readonly InheritedRecord[]) => readonly InheritedRecord[]) =>
     changing(({ events }) => ({
       events: events.map((event) => ({ ...event, inherited: change(event.inherited ?? []) })),
     }));
   const mutants: readonly (readonly [string, (store: Store) => Store])[] = [
     ["forgets a copied record", places((keys) => keys.slice(1))],
-    ["takes copied records for each other", places((keys) => keys.toReversed())],
+    ["takes copied records for each other", places(turned)],
     ["leaves bodies behind", changing(() => ({ bodyCopies: [] }))],
     ["leaves pairings behind", changing(() => ({ pairings: [] }))],
     [

@@ -8,6 +8,7 @@ import { EventRecordSchema, type Event, type EventRecord } from "../../gen/toolm
 import { SpendState } from "../../gen/toolmark/v1/receipt_pb.js";
 import { RunState } from "../../gen/toolmark/v1/run_pb.js";
 import type { Forked, Session } from "../../gen/toolmark/v1/session_pb.js";
+import { recordIdOf } from "../../src/domain/record-id.js";
 import { allEvents, freshRequestId, given } from "./conversation.js";
 import type { Clients } from "./service.js";
 
@@ -49,26 +50,7 @@ export async function readBase(clients: Clients, sessionId: string): Promise<Bas
 
 /** The id of a record that has one of its own, of all but sessions and compactions. */
 export function idOf(record: AnyRecord): string | undefined {
-  switch (record.case) {
-    case "run":
-      return record.value.runId;
-    case "turn":
-      return record.value.turnId;
-    case "message":
-      return record.value.messageId;
-    case "toolCall":
-      return record.value.toolCallId;
-    case "hook":
-      return record.value.hookId;
-    case "ask":
-      return record.value.askId;
-    case "receipt":
-      return record.value.receiptId;
-    case "authorization":
-      return record.value.authorizationId;
-    default:
-      return undefined;
-  }
+  return record.case === "session" || record.case === "forked" ? undefined : recordIdOf(record);
 }
 
 /** What still waits for somebody or something. */

@@ -5,7 +5,7 @@ import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
 import { AskReader } from "../../src/ledger/ask-reader.js";
 import type { Replies } from "../../src/ledger/batch.js";
 import type { CommitFeed } from "../../src/ledger/commit-feed.js";
-import { SessionEnding } from "../../src/ledger/end-session.js";
+import { SessionEnding } from "../../src/ledger/session-ending.js";
 import { Ledger, type LedgerOptions } from "../../src/ledger/ledger.js";
 import { Reader } from "../../src/ledger/reader.js";
 import { SessionCompaction } from "../../src/ledger/session-compaction.js";

@@ -17,7 +17,7 @@ import {
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
 import type { Replies } from "../../src/ledger/batch.js";
-import type { EndedSession } from "../../src/ledger/end-session.js";
+import type { EndedSession } from "../../src/ledger/session-ending.js";
 import type { SessionMutation } from "../../src/ledger/mutation.js";
 import type { CommandInit } from "./decider.js";
 import type { Disk } from "./ledger-machine.js";

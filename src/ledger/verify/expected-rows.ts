@@ -3,6 +3,7 @@ import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
 import type { EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
 import { bodyRef } from "../../domain/identity.js";
 import { storedBodiesOf } from "../../domain/record-bodies.js";
+import { inheritedPlace } from "../base-state.js";
 import { indexOf } from "../event-codec.js";
 import type { AskEntry, Deadline, EventRow, RecordKey } from "../store-port.js";
 
@@ -67,14 +68,14 @@ export class ExpectedRows {
   }
 
   /** Takes in what the session's first event brings, once its bytes were checked. */
-  addInherited(row: EventRow, { records }: BaseState): string | undefined {
-    for (const [index, { record, privateCommitment }] of records.entries()) {
+  addInherited(row: EventRow, base: BaseState): string | undefined {
+    for (const [index, { record, privateCommitment }] of base.records.entries()) {
       const { record: key } = indexOf(record?.record ?? { case: undefined });
       if (record === undefined || key === undefined) return "brings a record without an id";
       if (this.records.has(key.recordId)) return "brings a record twice";
       this.records.set(key.recordId, {
         ...{ recordId: key.recordId, family: key.family, toolCallId: key.toolCallId },
-        firstSequence: BigInt(index - records.length),
+        firstSequence: inheritedPlace(base, index),
         firstPosition: row.position,
         lastSequence: row.sequence,
         lastPosition: row.position,

@@ -12,8 +12,9 @@ import {
 } from "../../../gen/toolmark/v1/session_service_pb.js";
 import { invariant } from "../../domain/invariant.js";
 import { isRefusal } from "../../domain/refusal.js";
+import { sessionOf } from "../../domain/session-record.js";
 import type { Replies } from "../../ledger/batch.js";
-import type { SessionEnding } from "../../ledger/end-session.js";
+import type { SessionEnding } from "../../ledger/session-ending.js";
 import type { Ledger } from "../../ledger/ledger.js";
 import type { Reader } from "../../ledger/reader.js";
 import type { SessionCompaction } from "../../ledger/session-compaction.js";
@@ -22,10 +23,10 @@ import type { SessionVerifier } from "../../ledger/verify/session-verifier.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
 
-function sessionOf(replies: Replies): Session {
-  const record = replies[0]?.[0]?.record;
-  invariant(record?.case === "session", "a reply about a session has its record");
-  return record.value;
+function repliedSession(replies: Replies): Session {
+  const session = sessionOf(replies[0]?.[0]?.record ?? { case: undefined });
+  invariant(session !== undefined, "a reply about a session has its record");
+  return session;
 }
 
 /** What carries out the methods about sessions. */
@@ -51,21 +52,18 @@ export function sessionHandlers({
       const mutation = { kind: "createSession", request } as const;
       const replies = await ledger.submit(callerOf(context), mutation, context);
       if (isRefusal(replies)) return replies;
-      return create(CreateSessionResponseSchema, { session: sessionOf(replies) });
+      return create(CreateSessionResponseSchema, { session: repliedSession(replies) });
     },
     async endSession(context, request) {
       const ended = await ending.end(callerOf(context), request, context);
       if (isRefusal(ended)) return ended;
-      const session = sessionOf(ended.replies);
+      const session = repliedSession(ended.replies);
       return create(EndSessionResponseSchema, { session, descendants: [...ended.descendants] });
     },
     async forkSession(context, request) {
       const replies = await fork.fork(callerOf(context), request, context);
       if (isRefusal(replies)) return replies;
-      const record = replies[0]?.[0]?.record;
-      const session = record?.case === "forked" ? record.value.session : undefined;
-      invariant(session !== undefined, "a reply about a fork has its session");
-      return create(ForkSessionResponseSchema, { session });
+      return create(ForkSessionResponseSchema, { session: repliedSession(replies) });
     },
     async compactSession(context, request) {
       const replies = await compaction.compact(callerOf(context), request, context);

@@ -6,13 +6,18 @@ import type {
   EventRow,
   NewEvent,
   PairingRow,
-  RecordKey,
   RequestRow,
   SessionRef,
   SessionRow,
   SnapshotRow,
 } from "../../ledger/store-port.js";
-import { creationKey, recordKey, type MemoryDisk, type MemorySession } from "./memory-disk.js";
+import {
+  creationKey,
+  recordKey,
+  type MemoryDisk,
+  type MemoryRecord,
+  type MemorySession,
+} from "./memory-disk.js";
 
 const INTEGER_BITS = 64;
 const SNAPSHOTS_KEPT = 2;
@@ -34,11 +39,14 @@ export function applyWrite(disk: MemoryDisk, write: CommandWrite, undo: Undo): v
   const session = putSession(disk, write, undo);
   for (const event of write.events) {
     appendEvent(disk, session, event.row, undo);
-    const { inherited = [], row } = event;
-    for (const [index, each] of inherited.entries()) {
-      indexRecord(session, { ...row, firstSequence: BigInt(index - inherited.length) }, each, undo);
+    const { row, record, inherited = [] } = event;
+    for (const each of inherited) {
+      const { firstSequence, ...key } = each;
+      indexRecord(session, row, { key, firstSequence }, undo);
     }
-    if (event.record !== undefined) indexRecord(session, row, event.record, undo);
+    if (record !== undefined) {
+      indexRecord(session, row, { key: record, firstSequence: row.sequence }, undo);
+    }
     if (event.ask !== undefined) indexAsk(disk, session.row, event, undo);
     if (event.deadline !== undefined) setDeadline(disk, write, event, undo);
   }
@@ -114,19 +122,17 @@ function appendEvent(disk: MemoryDisk, session: MemorySession, row: EventRow, un
   });
 }
 
-type PlacedRow = EventRow & { readonly firstSequence?: bigint };
-
 function indexRecord(
   { records }: MemorySession,
-  row: PlacedRow,
-  record: RecordKey,
+  row: EventRow,
+  { key: record, firstSequence }: Pick<MemoryRecord, "key" | "firstSequence">,
   undo: Undo,
 ): void {
   const before = records.get(record.recordId);
   if (before === undefined) {
     records.set(record.recordId, {
       key: record,
-      firstSequence: row.firstSequence ?? row.sequence,
+      firstSequence,
       lastSequence: row.sequence,
       lastChain: row.chain,
     });

@@ -25,10 +25,7 @@ export class IndexWriter {
   /** `key` stands for the session. Events come in order. Throws WriteRefusedError. */
   put(key: number, event: NewEvent, session: AskSession): void {
     const { row, record, ask, deadline } = event;
-    const { inherited = [] } = event;
-    for (const [index, each] of inherited.entries()) {
-      this.#putRecord(key, each, row, BigInt(index - inherited.length));
-    }
+    for (const each of event.inherited ?? []) this.#putRecord(key, each, row, each.firstSequence);
     if (record !== undefined) this.#putRecord(key, record, row);
     if (ask !== undefined) this.#putAsk(key, event, session);
     if (deadline !== undefined) this.#putDeadline(key, event);

@@ -106,7 +106,7 @@ export function openDatabase(options: OpenOptions): OpenedDatabase {
   let database: SqliteDatabase | undefined;
   let mark: PositionMark | undefined;
   try {
-    refuseMissing(path, busyTimeoutMs);
+    checkMark(path, busyTimeoutMs);
     const isLogLeftOver = sizeOf(`${path}-wal`) > 0;
     database = openFile(open, path, busyTimeoutMs);
     // Before anything is written: what is missing may be put back.
@@ -130,7 +130,7 @@ const TOLD_BY_OPENING: ReadonlySet<StoreOpenReason> = new Set(["unreadable", "fo
  * Looks at the mark before anything is made or changed: what is missing may be put back. What else is wrong with the
  * file is told by the open that follows.
  */
-function refuseMissing(path: string, busyTimeoutMs: number): void {
+function checkMark(path: string, busyTimeoutMs: number): void {
   if (sizeOf(markPath(path)) === 0) return;
   try {
     if (existsSync(path)) refuseMissingEvents(path, busyTimeoutMs);

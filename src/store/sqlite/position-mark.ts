@@ -80,17 +80,10 @@ export class PositionMark {
    * by now. What is returned throws as `open` does.
    */
   static before(databasePath: string): (copy: StorePlace) => void {
-    const path = markPath(databasePath);
-    const file = openFile(path, constants.O_RDONLY);
-    if (file === undefined) return () => undefined;
-    try {
-      const found = readMark(file, path, () => undefined);
-      return (copy) => {
-        if (found !== undefined) refuseMissing(databasePath, found, copy);
-      };
-    } finally {
-      closeSync(file);
-    }
+    const found = markOf(databasePath);
+    return (copy) => {
+      if (found !== undefined) refuseMissing(databasePath, found, copy);
+    };
   }
 
   /** From here on the mark is this store's. It is written if it said anything else. */
@@ -161,11 +154,15 @@ export function writeMark(databasePath: string, place: StorePlace): void {
 
 /** The generation that the mark names, whatever store it is of. Absent if there is no sound mark. */
 export function markedGeneration(databasePath: string): bigint | undefined {
+  return markOf(databasePath)?.generation;
+}
+
+function markOf(databasePath: string): Mark | undefined {
   const path = markPath(databasePath);
   const file = openFile(path, constants.O_RDONLY);
   if (file === undefined) return undefined;
   try {
-    return readMark(file, path, () => undefined)?.generation;
+    return readMark(file, path, () => undefined);
   } finally {
     closeSync(file);
   }

@@ -1,7 +1,7 @@
 import { CHAIN_START } from "../../domain/chain.js";
 import type {
   EventRow,
-  RecordKey,
+  InheritedRecord,
   RowRules,
   SessionRef,
   SessionRow,
@@ -109,7 +109,7 @@ class Rebuild {
     this.#index.put(key, { row, ...index, inherited }, session);
   }
 
-  #inherited(key: number, session: SessionRow, first: EventRow): RecordKey[] | undefined {
+  #inherited(key: number, session: SessionRow, first: EventRow): InheritedRecord[] | undefined {
     const baseRef = this.#rules.baseRefOf(first);
     if (baseRef === undefined) return undefined;
     const body = this.#reads.readBody.get(key, baseRef);

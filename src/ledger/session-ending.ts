@@ -17,10 +17,11 @@ import type { Replies, Waiting } from "./batch.js";
 import { requestChecksum } from "./checksums.js";
 import { openPayload, refuseDamaged, refuseDamagedRow } from "./event-codec.js";
 import type { Ledger } from "./ledger.js";
+import type { Cancellation } from "./mutation.js";
 import { listBytesMax } from "./page.js";
-import { findVisible } from "./visibility.js";
 import { treeOf } from "./standing.js";
 import type { RequestRow, SessionRef, SessionRow, Store } from "./store-port.js";
+import { findVisible } from "./visibility.js";
 
 /** How often it is looked again whether a run began below while others were ended. */
 const PASSES_MAX = 3;
@@ -55,19 +56,21 @@ export class SessionEnding {
     request: EndSessionRequest,
     waiting: Waiting,
   ): Promise<EndedSession | Refusal> {
-    const end = (): Promise<Replies | Refusal> =>
-      this.#ledger.submit(caller, { kind: "endSession", request }, waiting);
-    if (!request.cancelDescendants) return ended(await end(), []);
+    const mutation = { kind: "endSession", request } as const;
+    if (!request.cancelDescendants) {
+      return ended(await this.#ledger.submit(caller, mutation, waiting), []);
+    }
     const row = await findVisible(this.#store, caller, request.sessionId);
     if (isRefusal(row)) return row;
-    const [known] = await this.#store.findRequests([
-      { session: row, requestId: request.requestId },
-    ]);
-    if (known === undefined && row.state === SessionState.OPEN) {
+    // Nothing is ended below a session that is not going to end.
+    const first = await this.#ledger.tryOut(caller, mutation, waiting);
+    if (isRefusal(first)) return first;
+    const isNew = first.length === 0;
+    if (isNew) {
       const refused = await this.#cancelBelow(caller, row, request.requestId, waiting);
       if (refused !== undefined) return refused;
     }
-    const replies = await end();
+    const replies = isNew ? await this.#ledger.submit(caller, mutation, waiting) : first;
     if (isRefusal(replies)) return replies;
     const descendants = await this.#report(row, request.requestId);
     return isRefusal(descendants) ? descendants : ended(replies, descendants);
@@ -79,30 +82,51 @@ export class SessionEnding {
     requestId: string,
     waiting: Waiting,
   ): Promise<Refusal | undefined> {
-    // Where something was ended before a cut-off: it may have begun anew since, and may be parked.
-    const known = new Set<string>();
+    // Whoever may end a session may end what works for it.
+    const above: Caller = { ...caller, scope: "tenant" };
+    // Those that are looked at again: what was ended before a cut-off may have begun anew since, and may be parked.
+    let again = new Set<string>();
     for (let pass = 0; pass < PASSES_MAX; pass += 1) {
-      const unfinished = deepestFirst(await this.#below(root)).filter(
-        ({ sessionId, state, head }) =>
-          state === SessionState.OPEN &&
-          (pass === 0 || head.activeRunId !== undefined || known.delete(sessionId)),
+      const isLeft = ({ sessionId, head }: SessionRow): boolean =>
+        pass === 0 || head.activeRunId !== undefined || again.has(sessionId);
+      const left = (await this.#openBelow(root)).filter(isLeft);
+      const cancellations = left.map(({ sessionId }) =>
+        cancellationOf(root, requestId, { sessionId, pass }),
       );
-      for (const session of unfinished) {
-        const { sessionId } = session;
-        const request = { sessionId, requestId: requestIdBelow(root, requestId, pass) };
-        const [row] = await this.#store.findRequests([{ session, requestId: request.requestId }]);
-        if (row !== undefined) {
-          known.add(sessionId);
-          continue;
-        }
-        // Whoever may end a session may end what works for it.
-        const above: Caller = { ...caller, scope: "tenant" };
-        const mutation = { kind: "cancelUnfinished", request } as const;
-        const reply = await this.#ledger.submit(above, mutation, waiting);
+      const tried = await this.#tryOut(above, cancellations, waiting);
+      if (isRefusal(tried)) return tried;
+      again = new Set(tried);
+      for (const cancellation of cancellations) {
+        const { sessionId } = cancellation.request;
+        if (again.has(sessionId)) continue;
+        const reply = await this.#ledger.submit(above, cancellation, waiting);
         if (isRefusal(reply) && !hasClosed(reply)) return ofSession(reply, sessionId);
       }
     }
     return undefined;
+  }
+
+  /** Which of them were carried out before. One that cannot be refuses all before any has an effect. */
+  async #tryOut(
+    above: Caller,
+    cancellations: readonly Cancellation[],
+    waiting: Waiting,
+  ): Promise<string[] | Refusal> {
+    const before: string[] = [];
+    for (const cancellation of cancellations) {
+      const { sessionId } = cancellation.request;
+      const reply = await this.#ledger.tryOut(above, cancellation, waiting);
+      if (isRefusal(reply)) {
+        if (!hasClosed(reply)) return ofSession(reply, sessionId);
+      } else if (reply.length > 0) before.push(sessionId);
+    }
+    return before;
+  }
+
+  /** The open sessions below one, deepest first. */
+  async #openBelow(root: SessionRow): Promise<SessionRow[]> {
+    const all = deepestFirst(await this.#below(root));
+    return all.filter(({ state }) => state === SessionState.OPEN);
   }
 
   /** Every session below one, in the order of creation. */
@@ -203,6 +227,15 @@ function ended(
 function requestIdBelow({ sessionId }: SessionRow, requestId: string, pass: number): string {
   const digest = digestOf(["cancel-descendants", sessionId, requestId, BigInt(pass)]);
   return `\u0001${Buffer.from(digest).toString("hex")}`;
+}
+
+function cancellationOf(
+  root: SessionRow,
+  requestId: string,
+  { sessionId, pass }: { readonly sessionId: string; readonly pass: number },
+): Cancellation {
+  const request = { sessionId, requestId: requestIdBelow(root, requestId, pass) };
+  return { kind: "cancelUnfinished", request };
 }
 
 /** `sessions` are all below one, in the order of creation: each comes after its parent. */
