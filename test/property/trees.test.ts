@@ -1,12 +1,13 @@
-import { clone } from "@bufbuild/protobuf";
+import { clone, create } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { EventSchema, type Event } from "../../gen/toolmark/v1/event_pb.js";
+import { EventRecordSchema, EventSchema, type Event } from "../../gen/toolmark/v1/event_pb.js";
 import { RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { DelegationKind } from "../../gen/toolmark/v1/session_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { sessionChecksum } from "../../src/ledger/checksums.js";
 import { CommitFeed } from "../../src/ledger/commit-feed.js";
-import type { AskScope, SessionTree, Store } from "../../src/ledger/store-port.js";
+import type { AskScope, CommandWrite, SessionTree, Store } from "../../src/ledger/store-port.js";
 import { overriding } from "../mutants/broken-store.js";
 import { DISKS, memoryDisk, type MakeDisk } from "../support/disks.js";
 import { testScale } from "../support/scale.js";
@@ -117,6 +118,66 @@ describe("the checks catch", () => {
     { kind: "compact", session: 1, percent: 100 },
   ];
 
+  /** A child of a root answers its calls and is forked; the fork is the newest session. */
+  const FORKED: readonly TreeStep[] = [
+    ...[{ kind: "createRoot", gate } as const, child(1, 2)],
+    ...[onCall("hook", 1, 1), onCall("result", 1, 1), onCall("result", 1, 1)],
+    { kind: "fork", session: 1, percent: 100 },
+    { kind: "touchCopied", session: 0, call: 0, as: "hook" },
+    onCall("result", 2, 1),
+  ];
+
+  /** Changes what a fork writes. */
+  const forking = (
+    change: (write: CommandWrite) => CommandWrite,
+    notice: (write: CommandWrite) => void = () => undefined,
+  ): TreeMistakes => ({
+    wrapStore: (store) =>
+      overriding(store, {
+        commit: (writes) => {
+          writes.forEach(notice);
+          const changed = writes.map((write) =>
+            write.bodyCopies === undefined ? write : change(write),
+          );
+          return store.commit(changed);
+        },
+      }),
+  });
+
+  /** A store that takes each fork for one more child of the newest session that works for another. */
+  function standingBeside(): TreeMistakes {
+    let place: Pick<CommandWrite["session"], "parentSessionId" | "rootSessionId"> | undefined;
+    return forking(
+      (write) => ({ ...write, session: resealed({ ...write.session, ...place }) }),
+      (write) => {
+        const { parentSessionId, rootSessionId } = write.session;
+        if (parentSessionId !== undefined) place = { parentSessionId, rootSessionId };
+      },
+    );
+  }
+
+  function resealed(row: CommandWrite["session"]): CommandWrite["session"] {
+    return { ...row, checksum: sessionChecksum(row) };
+  }
+
+  /** A store in which the chain of every session is another one after a fork. */
+  const moving: TreeMistakes = {
+    wrapStore: (store) => {
+      let hasForked = false;
+      return overriding(store, {
+        commit: (writes) => {
+          hasForked ||= writes.some(({ bodyCopies }) => bodyCopies !== undefined);
+          return store.commit(writes);
+        },
+        findSession: async (session) => {
+          const row = await store.findSession(session);
+          if (row === undefined || !hasForked) return row;
+          return { ...row, head: { ...row.head, chain: row.head.chain.toReversed() } };
+        },
+      });
+    },
+  };
+
   const byStore: readonly (readonly [string, RegExp, TreeMistakes, readonly TreeStep[]])[] = [
     [
       "a store that forgets the root of an ask",
@@ -162,6 +223,16 @@ describe("the checks catch", () => {
       GROWN,
     ],
     ["a cut that splits a turn", /was cut at/, { cutsAsAsked: true }, HALF_ANSWERED],
+    ["a fork that works for whom its source works", /a session keeps its .* parent/, standingBeside(), FORKED],
+    [
+      "a fork that forgets what it copied",
+      /no such tool call/,
+      forking(({ events, ...write }) => {
+        return { ...write, events: events.map((event) => ({ ...event, inherited: [] })) };
+      }),
+      FORKED,
+    ],
+    ["a fork that changes its source", /was written to/, moving, FORKED],
   ];
 
   test.each(byStore)("%s", async (_name, fault, mistakes, steps) => {
@@ -207,6 +278,22 @@ describe("the checks catch", () => {
     { kind: "endRun", session: 1, outcome: RunOutcome.INTERRUPTED },
     onCall("result", 1, 1),
   ];
+
+  /** The copied calls of a fork appear in its own log as well. */
+  const repeating: ChangeLog = ({ base }, log) => {
+    const last = log.at(-1)!;
+    let { sequence } = last;
+    let revision = log.reduce((highest, event) => event.revision ?? highest, 0n);
+    const copied = (base?.records ?? []).flatMap(({ record }) => record?.record ?? []);
+    const repeated = copied.flatMap((of) => {
+      if (of.case !== "toolCall") return [];
+      [sequence, revision] = [sequence + 1n, revision + 1n];
+      const value = { ...of.value, revision };
+      const record = create(EventRecordSchema, { record: { case: "toolCall", value } });
+      return [create(EventSchema, { ...last, sequence, revision, record })];
+    });
+    return [...log, ...repeated];
+  };
 
   const inLogs: readonly (readonly [string, RegExp, ChangeLog, readonly TreeStep[]])[] = [
     [
@@ -263,6 +350,7 @@ describe("the checks catch", () => {
       }),
       LATE,
     ],
+    ["a fork that repeats a copied result", /other calls were accepted/, repeating, FORKED],
     [
       "an archived call without its result",
       /was archived in flight/,

@@ -1,4 +1,5 @@
-import type { Event } from "../../gen/toolmark/v1/event_pb.js";
+import type { BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
+import type { Event, EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { ToolCall, ToolResult } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { bytes } from "./conversation.js";
 
@@ -21,13 +22,27 @@ export function retainedOf(log: readonly Event[]): Retained {
   return record.record.value;
 }
 
-/** What a reader builds from the events that it retains, and from nothing else, in their order. */
-export function projectionOf(log: readonly Event[]): ProjectedItem[] {
-  const { summary, throughSequence } = retainedOf(log);
-  const items: ProjectedItem[] = summary === undefined ? [] : [{ kind: "summary", text: summary }];
+interface Projectable {
+  readonly record: EventRecord | undefined;
+  readonly isRetained: boolean;
+}
+
+/**
+ * What a reader builds from the events that it retains, and from what a fork copied, in their order, and from nothing
+ * else. The first event of a fork brings what was copied.
+ */
+export function projectionOf(log: readonly Event[], base?: BaseState): ProjectedItem[] {
+  const { summary = base?.summary, throughSequence } = retainedOf(log);
+  const items: ProjectedItem[] = summary ? [{ kind: "summary", text: summary }] : [];
   const answered = new Set<string>();
-  for (const { sequence, record } of log) {
-    const isRetained = sequence > throughSequence;
+  const copied = (base?.records ?? []).map(({ record }, index): Projectable => {
+    const isRetained = throughSequence === 0n && index >= (base?.archivedRecordCount ?? 0);
+    return { record, isRetained };
+  });
+  const own = log.map(({ sequence, record }): Projectable => {
+    return { record, isRetained: sequence > throughSequence };
+  });
+  for (const { record, isRetained } of [...copied, ...own]) {
     const { record: of } = record ?? {};
     if (of?.case === "message" && isRetained) {
       items.push({ kind: "message", id: of.value.messageId });

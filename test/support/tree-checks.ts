@@ -85,22 +85,26 @@ async function listFaults(
   const tree = model.treeOf(session);
   const calls = await withDescendants(life, "calls", sessionId);
   const hooks = await withDescendants(life, "hooks", sessionId);
-  const withCalls = tree.filter((one) => one.calls.length > 0).map(placeOf);
-  const withHooks = tree.filter((one) => one.hookIds.length > 0).map(placeOf);
+  const withCalls = tree.filter(({ callIds }) => callIds.length > 0).map(placeOf);
+  const withHooks = tree.filter(({ allHookIds }) => allHookIds.length > 0).map(placeOf);
   return [
     ...(await askFaults(life, sessionId, tree, true)),
     ...(await askFaults(life, sessionId, [session], false)),
     ...difference(
       "sessions",
       await sessionsBelow(life, sessionId),
-      model.below(session).map(nameOf),
+      model.below(session).map((one) => one.sessionId),
     ),
-    ...difference("calls", calls.ids, tree.flatMap((one) => one.calls).map(nameOf)),
+    ...difference(
+      "calls",
+      calls.ids,
+      tree.flatMap(({ callIds }) => callIds),
+    ),
     ...difference("places of calls", calls.places, withCalls),
     ...difference(
       "hooks",
       hooks.ids,
-      tree.flatMap(({ hookIds }) => hookIds),
+      tree.flatMap(({ allHookIds }) => allHookIds),
     ),
     ...difference("places of hooks", hooks.places, withHooks),
   ].map((fault) => `seen from ${sessionId}: ${fault}`);
@@ -207,15 +211,11 @@ function watchFaults(life: TreeLife, model: TreeModel, session: ModelSession): s
 /** Ids that two sessions have. */
 function sharedIds({ sessions }: TreeModel): string[] {
   const ids = sessions.flatMap(({ calls, asks, hookIds }) => [
-    ...calls.map(nameOf),
+    ...calls.map(({ toolCallId }) => toolCallId),
     ...asks.map(({ ask }) => ask.askId),
     ...hookIds,
   ]);
   return new Set(ids).size === ids.length ? [] : ["an id is used twice"];
-}
-
-function nameOf(one: { readonly sessionId: string } | { readonly toolCallId: string }): string {
-  return "sessionId" in one ? one.sessionId : one.toolCallId;
 }
 
 function placeOf({ sessionId, path }: ModelSession): string {

@@ -13,7 +13,7 @@ import type { AgentStep } from "./tree-steps.js";
 const ARGUMENTS = bytes('{"task":"look"}');
 
 /** A step that is one command of the active run. */
-type CommandStep = Exclude<AgentStep, { kind: "beginRun" | "answer" }>;
+type CommandStep = Exclude<AgentStep, { kind: "beginRun" | "answer" | "touchCopied" }>;
 
 /** A step as a command. Absent if the session has nothing that it could be about. */
 export function commandOf(
@@ -36,16 +36,16 @@ export function commandOf(
       return { case: "recordMessage", value: { role: MessageRole.USER, content } };
     }
     default:
-      return call === undefined ? undefined : commandOfCall(taken.kind, session, call);
+      if (call === undefined) return undefined;
+      return aboutCall(taken.kind, call.toolCallId, session.openAskOf(call)?.ask.askId);
   }
 }
 
-function commandOfCall(
+export function aboutCall(
   kind: "start" | "ask" | "result" | "hook" | "withdraw",
-  session: ModelSession,
-  call: ModelCall,
+  toolCallId: string,
+  openAskId = "ask_none",
 ): CommandInit {
-  const { toolCallId } = call;
   switch (kind) {
     case "start":
       return { case: "startToolCall", value: { toolCallId, argumentsSha256: sha256(ARGUMENTS) } };
@@ -61,10 +61,8 @@ function commandOfCall(
       const decision = HookDecision.INFO;
       return { case: "publishHook", value: { toolCallId, phase: "pre_tool_use", decision } };
     }
-    case "withdraw": {
-      const askId = session.openAskOf(call)?.ask.askId ?? "ask_none";
-      return { case: "withdrawAsk", value: { askId } };
-    }
+    case "withdraw":
+      return { case: "withdrawAsk", value: { askId: openAskId } };
   }
 }
 

@@ -1,7 +1,10 @@
 import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import type { Event } from "../../gen/toolmark/v1/event_pb.js";
-import type { CompactSessionRequest } from "../../gen/toolmark/v1/session_service_pb.js";
-import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
+import type {
+  CompactSessionRequest,
+  ForkSessionRequest,
+} from "../../gen/toolmark/v1/session_service_pb.js";
+import type { Refusal } from "../../src/domain/refusal.js";
 import { AskReader } from "../../src/ledger/ask-reader.js";
 import type { Replies } from "../../src/ledger/batch.js";
 import type { CommitFeed } from "../../src/ledger/commit-feed.js";
@@ -9,8 +12,10 @@ import { SessionEnding } from "../../src/ledger/session-ending.js";
 import { Ledger, type LedgerOptions } from "../../src/ledger/ledger.js";
 import { Reader } from "../../src/ledger/reader.js";
 import { SessionCompaction } from "../../src/ledger/session-compaction.js";
+import { SessionFork } from "../../src/ledger/session-fork.js";
 import type { Store } from "../../src/ledger/store-port.js";
 import { APPROVER } from "./asking-ledger.js";
+import { accepted } from "./forking-store.js";
 import type { Disk } from "./ledger-machine.js";
 import { OutsideWorld, TENANT_CALLER, WAITING } from "./outside-world.js";
 import { TreeWatcher } from "./tree-watcher.js";
@@ -100,13 +105,28 @@ export class TreeLife {
     return compaction.compact(TENANT_CALLER, request, WAITING);
   }
 
+  fork(request: ForkSessionRequest): Promise<Replies | Refusal> {
+    const { store, ledger, options } = this.#parts;
+    const { limits, mintId } = options;
+    const pause = () => Promise.resolve();
+    const fork = new SessionFork({ store, ledger, limits, mintId, pause });
+    return fork.fork(TENANT_CALLER, request, WAITING);
+  }
+
   tokenOf(sessionId: string, ask: Ask): string {
     return this.#parts.options.tokens.tokenOf({ tenant: TENANT_CALLER.tenant, sessionId }, ask);
   }
 
-  async headOf(sessionId: string): Promise<bigint> {
+  /** The last event of a session's log, and the chain up to it, as text. */
+  async headOf(sessionId: string): Promise<string> {
     const row = await this.store.findSession({ tenant: TENANT_CALLER.tenant, sessionId });
-    return row?.head.sequence ?? 0n;
+    return row === undefined ? "" : `${row.head.sequence} ${hexOf(row.head.chain)}`;
+  }
+
+  async body(sessionId: string, bodyRef: string): Promise<Buffer> {
+    const range = { offsetBytes: 0n, limitBytes: 0n };
+    const chunks = await this.reader.readBody(TENANT_CALLER, sessionId, bodyRef, range);
+    return Buffer.concat([...accepted(chunks)].map(({ chunk }) => chunk));
   }
 
   /** A session's whole log. */
@@ -115,8 +135,7 @@ export class TreeLife {
     let pageToken = "";
     do {
       const page = { pageSize: 500, pageToken };
-      const got = await this.reader.listEvents(TENANT_CALLER, sessionId, 0n, page);
-      if (isRefusal(got)) throw new Error(got.message);
+      const got = accepted(await this.reader.listEvents(TENANT_CALLER, sessionId, 0n, page));
       all.push(...got.items);
       pageToken = got.nextPageToken;
     } while (pageToken !== "");
@@ -157,4 +176,8 @@ async function openParts(
     asks: new AskReader(heard),
     ending: new SessionEnding(ledger, store, options.limits),
   };
+}
+
+function hexOf(data: Uint8Array): string {
+  return Buffer.from(data).toString("hex");
 }

@@ -1,5 +1,7 @@
 import type { Event, EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { given } from "./conversation.js";
+import { copiedIn } from "./forking.js";
 import { projectionFaults, projectionOf, resultsOf, retainedOf } from "./projection.js";
 import type { ModelSession } from "./tree-model.js";
 
@@ -22,6 +24,8 @@ function recordFaults(session: ModelSession, record: AnyRecord): string[] {
   switch (record.case) {
     case "session":
       return standingFaults(session, record.value);
+    case "forked":
+      return standingFaults(session, given(record.value.session, "session"));
     case "toolCall":
     case "hook":
     case "ask":
@@ -95,7 +99,11 @@ function lastCalls(log: readonly Event[]): ReadonlyMap<string, ToolCall> {
 /** What a reader makes of what was not archived. */
 function archiveFaults(session: ModelSession, log: readonly Event[]): string[] {
   const { throughSequence } = retainedOf(log);
-  const faults = projectionFaults(projectionOf(log), [...lastCalls(log).values()]);
+  const { base } = session;
+  const copied = base === undefined ? [] : copiedIn(base);
+  const copiedCalls = copied.flatMap((of) => (of.case === "toolCall" ? of.value : []));
+  const calls = [...copiedCalls, ...lastCalls(log).values()];
+  const faults = projectionFaults(projectionOf(log, base), calls);
   if (throughSequence === session.compactedThrough) return faults;
   return [...faults, `archived through ${throughSequence}, not ${session.compactedThrough}`];
 }

@@ -1,28 +1,33 @@
-import { create } from "@bufbuild/protobuf";
+import { create, fromBinary } from "@bufbuild/protobuf";
 import {
   ApplyRequestSchema,
   BeginRunRequestSchema,
 } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { AnswerAskRequestSchema } from "../../gen/toolmark/v1/approval_service_pb.js";
+import { BaseStateSchema } from "../../gen/toolmark/v1/base_state_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
-import type { StartGate } from "../../gen/toolmark/v1/run_pb.js";
+import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { DelegationKind, SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import {
   CancelledDescendantSchema,
   CompactSessionRequestSchema,
   CreateSessionRequestSchema,
   EndSessionRequestSchema,
+  ForkSessionRequestSchema,
   type CancelledDescendant,
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
 import type { Replies } from "../../src/ledger/batch.js";
 import type { EndedSession } from "../../src/ledger/session-ending.js";
 import type { SessionMutation } from "../../src/ledger/mutation.js";
+import { given } from "./conversation.js";
 import type { CommandInit } from "./decider.js";
+import { accepted } from "./forking-store.js";
+import { baseFaults, highestPoint } from "./forking.js";
 import type { Disk } from "./ledger-machine.js";
 import { TENANT_CALLER, WAITING } from "./outside-world.js";
-import { commandOf, noteCommand } from "./tree-commands.js";
+import { aboutCall, commandOf, noteCommand } from "./tree-commands.js";
 import { TreeLife, type TreeMistakes } from "./tree-life.js";
 import { delegationTo, ModelSession, TreeModel, type ModelDelegation } from "./tree-model.js";
 import { isUnanswered, pickCall, pickOf } from "./tree-picks.js";
@@ -30,6 +35,8 @@ import { recordOf, replyText, textOf, type Reply } from "./tree-replies.js";
 import type { AgentStep, OutsideStep, TreeStep } from "./tree-steps.js";
 import { highestCut } from "./turn-logs.js";
 
+/** A step of an agent of which the model knows what it changes. */
+type ActStep = Exclude<AgentStep, { kind: "touchCopied" }>;
 type StepOf<Kind extends TreeStep["kind"]> = Extract<TreeStep, { kind: Kind }>;
 
 interface Sent {
@@ -74,6 +81,12 @@ export class TreeMachine {
       case "compact":
         await this.#compact(taken);
         break;
+      case "fork":
+        await this.#fork(taken);
+        break;
+      case "touchCopied":
+        await this.#touchCopied(taken);
+        break;
       case "endSession":
         await this.#end(taken);
         break;
@@ -108,10 +121,14 @@ export class TreeMachine {
     const record = isRefusal(reply) ? undefined : recordOf(reply as Replies, "session");
     if (record === undefined) return;
     const session = new ModelSession(record.sessionId, parent);
-    this.model.sessions.push(session);
     parent?.session.calls
       .find(({ toolCallId }) => toolCallId === parent.toolCallId)
       ?.children.push(session);
+    await this.#begun(session, gate);
+  }
+
+  async #begun(session: ModelSession, gate: StartGate): Promise<void> {
+    this.model.sessions.push(session);
     await this.life.watch(session.sessionId);
     await this.#act({ kind: "beginRun", session: 0, gate }, session);
     await this.#act({ kind: "acceptTurn", session: 0, calls: 2 }, session);
@@ -163,6 +180,40 @@ export class TreeMachine {
     session.compactedThrough = cut;
   }
 
+  /** No session is written to by a fork but the new one; its source's chain stays as it is. */
+  async #fork({ session: pick, percent }: StepOf<"fork">): Promise<void> {
+    const source = this.#pickSession(pick);
+    if (source === undefined) return;
+    const { sessionId, base: copiedBefore } = source;
+    const events = await this.life.events(sessionId);
+    const through = BigInt(Math.max(1, Math.floor((events.length * percent) / 100)));
+    const request = create(ForkSessionRequestSchema, {
+      ...{ sessionId, requestId: this.#requestId(), throughSequence: through },
+    });
+    const reply = accepted(await this.#send([], () => this.life.fork(request)));
+    const forked = given(recordOf(reply as Replies, "forked"), "fork");
+    const { sessionId: forkId, forkedFrom } = given(forked.session, "session");
+    const point = highestPoint(events, through, copiedBefore);
+    if (forkedFrom?.sequence !== point) throw new Error(`forked at ${forkedFrom?.sequence}`);
+    const bytes = await this.life.body(forkId, given(forked.base, "base").bodyRef);
+    const base = fromBinary(BaseStateSchema, bytes);
+    const faults = baseFaults({ sessionId, events, base: copiedBefore }, point, base);
+    if (faults.length > 0) throw new Error(`${forkId}: ${faults.join()}`);
+    await this.#begun(new ModelSession(forkId, undefined, base), StartGate.OFF);
+  }
+
+  async #touchCopied({ session: pick, call, as }: StepOf<"touchCopied">): Promise<void> {
+    const forks = this.model.sessions.filter(({ base, isEnded }) => base !== undefined && !isEnded);
+    const session = pickOf(forks, pick);
+    const toolCallId = session && pickOf(session.copiedIds("toolCall"), call);
+    if (session === undefined || toolCallId === undefined) return;
+    const reply = await this.#apply(session, aboutCall(as, toolCallId));
+    const reason = isRefusal(reply) ? reply.reason : undefined;
+    if (reason === ErrorReason.CALL_INHERITED) return;
+    if (reason === ErrorReason.RUN_NOT_ACTIVE && session.run === undefined) return;
+    throw new Error(`a copied call took a ${as}: ${isRefusal(reply) ? reply.message : ""}`);
+  }
+
   async #end({ session: pick, cancels }: StepOf<"endSession">): Promise<void> {
     const session = this.#pickSession(pick);
     if (session === undefined) return;
@@ -186,7 +237,7 @@ export class TreeMachine {
     }
   }
 
-  async #act(taken: AgentStep, session = this.#pickSession(taken.session)): Promise<void> {
+  async #act(taken: ActStep, session = this.#pickSession(taken.session)): Promise<void> {
     if (session === undefined) return;
     if (taken.kind === "beginRun") return this.#begin(session, taken.gate);
     if (taken.kind === "answer") return this.#answer(session, taken);
@@ -263,8 +314,8 @@ export class TreeMachine {
     return reply;
   }
 
-  async #heads(): Promise<ReadonlyMap<ModelSession, bigint>> {
-    const heads = new Map<ModelSession, bigint>();
+  async #heads(): Promise<ReadonlyMap<ModelSession, string>> {
+    const heads = new Map<ModelSession, string>();
     for (const session of this.model.sessions) {
       heads.set(session, await this.life.headOf(session.sessionId));
     }

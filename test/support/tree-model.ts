@@ -1,6 +1,8 @@
 import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
+import type { BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
 import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import type { DelegationKind } from "../../gen/toolmark/v1/session_pb.js";
+import { copiedIn, idOf } from "./forking.js";
 
 /** A call as far as its place in a tree matters. */
 export interface ModelCall {
@@ -49,7 +51,24 @@ export class ModelSession {
   constructor(
     readonly sessionId: string,
     readonly parent: ModelParent | undefined,
+    /** What a fork copied. */
+    readonly base?: BaseState,
   ) {}
+
+  /** The ids of all calls, first of those that were copied, in the order of acceptance. */
+  get callIds(): string[] {
+    return [...this.copiedIds("toolCall"), ...this.calls.map(({ toolCallId }) => toolCallId)];
+  }
+
+  /** The ids of all hook records, first of those that were copied. */
+  get allHookIds(): string[] {
+    return [...this.copiedIds("hook"), ...this.hookIds];
+  }
+
+  copiedIds(kind: "toolCall" | "hook"): string[] {
+    const copied = this.base === undefined ? [] : copiedIn(this.base);
+    return copied.flatMap((record) => (record.case === kind ? (idOf(record) ?? []) : []));
+  }
 
   /** The delegating calls from the root on. */
   get path(): readonly { readonly sessionId: string; readonly toolCallId: string }[] {

@@ -15,6 +15,7 @@ export type StructureStep =
   | { readonly kind: "createRoot"; readonly gate: StartGate }
   | (OnCall<"createChild"> & { readonly as: DelegationKind; readonly gate: StartGate })
   | { readonly kind: "compact"; readonly session: number; readonly percent: number }
+  | { readonly kind: "fork"; readonly session: number; readonly percent: number }
   | { readonly kind: "endSession"; readonly session: number; readonly cancels: boolean };
 
 /** A step of the agent that a session belongs to. */
@@ -24,6 +25,8 @@ export type AgentStep =
   | { readonly kind: "acceptTurn"; readonly session: number; readonly calls: number }
   | { readonly kind: "message"; readonly session: number }
   | OnCall<"start" | "ask" | "result" | "hook">
+  /** A result, a hook record or an ask for a call that a fork copied. */
+  | (OnCall<"touchCopied"> & { readonly as: "ask" | "result" | "hook" })
   | (OnCall<"answer"> & { readonly verdict: Verdict })
   | OnCall<"withdraw">;
 
@@ -57,6 +60,18 @@ const compact = record({
   kind: constant("compact" as const),
   session: pick,
   percent: fc.integer({ min: 30, max: 100 }),
+});
+
+const fork = record({
+  kind: constant("fork" as const),
+  session: pick,
+  percent: fc.integer({ min: 30, max: 100 }),
+});
+
+const touchCopied = record({
+  kind: constant("touchCopied" as const),
+  ...onCall,
+  as: constantFrom("ask" as const, "result" as const, "hook" as const),
 });
 
 const endSession = record({
@@ -116,6 +131,8 @@ const TREE_STEPS: { readonly weight: number; readonly arbitrary: fc.Arbitrary<Tr
   { weight: 1, arbitrary: createRoot },
   { weight: 10, arbitrary: createChild },
   { weight: 4, arbitrary: compact },
+  { weight: 4, arbitrary: fork },
+  { weight: 2, arbitrary: touchCopied },
   { weight: 1, arbitrary: endSession },
   { weight: 4, arbitrary: acceptTurn },
   { weight: 3, arbitrary: run },
