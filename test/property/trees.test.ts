@@ -223,7 +223,12 @@ describe("the checks catch", () => {
       GROWN,
     ],
     ["a cut that splits a turn", /was cut at/, { cutsAsAsked: true }, HALF_ANSWERED],
-    ["a fork that works for whom its source works", /a session keeps its .* parent/, standingBeside(), FORKED],
+    [
+      "a fork that works for whom its source works",
+      /a session keeps its .* parent/,
+      standingBeside(),
+      FORKED,
+    ],
     [
       "a fork that forgets what it copied",
       /no such tool call/,
