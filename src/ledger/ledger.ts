@@ -97,8 +97,8 @@ export class Ledger {
   }
 
   /**
-   * What a request would be answered with before anything is made ready for it: the refusal of one that is not taken up,
-   * the replies of one that is sent again, no reply for one that can go on. Nothing is carried out.
+   * What a request would be answered with before anything is made ready for it: the refusal of one that is not taken
+   * up, the replies of one that is sent again, no reply for one that can go on. Nothing is carried out.
    */
   tryOut(caller: Caller, tried: SessionRequest, waiting: Waiting): Promise<Replies | Refusal> {
     return this.#enqueue(caller, { kind: "try", tried }, waiting);
