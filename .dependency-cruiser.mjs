@@ -23,12 +23,15 @@ const CONFINED = {
   "@connectrpc/": ["src/rpc/connect-[^/]*[.]ts$", "src/server/", "src/client/", "src/demo/"],
   pino: ["src/server/"],
   "prom-client": ["src/server/"],
+  "jsonc-parser": ["src/domain/json-text[.]ts$"],
 };
 
 const PURE = "domain|ledger|watch|provider|legacy|projection";
 const NPM = ["npm", "npm-dev", "npm-optional", "npm-peer", "npm-no-pkg", "npm-unknown"];
 // The run time of the generated records.
 const PROTOBUF = "(^|/)@bufbuild/protobuf(/|$)";
+// And what says where a value stands in a JSON text.
+const PURE_PACKAGES = `${PROTOBUF}|(^|/)jsonc-parser(/|$)`;
 const NETWORK = "dgram|dns|https?|http2|net|tls";
 const MACHINE = "child_process|cluster|fs|os|process|readline|worker_threads";
 
@@ -105,10 +108,10 @@ export default {
     },
     {
       name: "pure-without-packages",
-      comment: "Rules depend on no package but the run time of the generated records.",
+      comment: "Rules depend on no package but the run time of the generated records and a JSON reader.",
       severity: "error",
       from: { path: `^src/(${PURE})/` },
-      to: { dependencyTypes: NPM, pathNot: PROTOBUF },
+      to: { dependencyTypes: NPM, pathNot: PURE_PACKAGES },
     },
     {
       name: "sources-stand-alone",

@@ -50,6 +50,10 @@ export function formatId(kind: IdKind, bytes: Uint8Array): string {
 const DERIVED = {
   review: { prefix: "rv", domain: "toolmark/review/v1" },
   legacyToolCall: { prefix: "tcl", domain: "toolmark/legacy-tool-call/v1" },
+  legacyTurn: { prefix: "trnl", domain: "toolmark/legacy-turn/v1" },
+  legacyMessage: { prefix: "msgl", domain: "toolmark/legacy-message/v1" },
+  legacyHook: { prefix: "hkl", domain: "toolmark/legacy-hook/v1" },
+  legacyEvidence: { prefix: "lev", domain: "toolmark/legacy-evidence/v1" },
   body: { prefix: "body", domain: "toolmark/body/v1" },
 } as const;
 
@@ -63,9 +67,12 @@ export function reviewId(toolCallId: string, job: string): string {
   return deriveId("review", [toolCallId, job]);
 }
 
-/** The id of a call of an older system, from its place in the history: an ordered occurrence, never its content. */
-export function legacyToolCallId(sessionId: string, occurrence: string): string {
-  return deriveId("legacyToolCall", [sessionId, occurrence]);
+/** Records of older systems that get a derived id. */
+export type LegacyIdUse = Extract<keyof typeof DERIVED, `legacy${string}`>;
+
+/** The id of a record of an older system, from its place in the source: an ordered occurrence, never its content. */
+export function legacyId(use: LegacyIdUse, sessionId: string, occurrence: string): string {
+  return deriveId(use, [sessionId, occurrence]);
 }
 
 /** The reference of a body within a session. Equal bytes of one session have one reference. */

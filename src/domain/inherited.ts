@@ -24,6 +24,7 @@ export function isCopied(record: AnyRecord): boolean {
     case "turn":
     case "message":
     case "hook":
+    case "legacyEvidence":
       return true;
     default:
       return false;

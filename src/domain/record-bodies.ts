@@ -11,6 +11,12 @@ export function mapBodies(record: AnyRecord, map: (body: Body) => Body): AnyReco
   switch (record.case) {
     case "message":
       return { ...record, value: { ...record.value, content: mapped(record.value.content) } };
+    case "legacyEvidence": {
+      const { content, ...value } = record.value;
+      return content === undefined
+        ? record
+        : { ...record, value: { ...value, content: map(content) } };
+    }
     case "ask":
       return { ...record, value: { ...record.value, presented: mapped(record.value.presented) } };
     case "toolCall": {

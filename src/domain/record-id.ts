@@ -23,6 +23,8 @@ export function recordIdOf(record: EventRecord["record"]): string | undefined {
       return record.value.receiptId;
     case "authorization":
       return record.value.authorizationId;
+    case "legacyEvidence":
+      return record.value.evidenceId;
     case "provisional":
     case "compaction":
     case undefined:
@@ -37,6 +39,7 @@ export function toolCallIdOf(record: EventRecord["record"]): string | undefined 
     case "ask":
     case "receipt":
     case "authorization":
+    case "legacyEvidence":
       return record.value.toolCallId;
     default:
       return undefined;

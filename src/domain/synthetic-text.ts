@@ -16,4 +16,5 @@ const TEXT: Partial<Record<ToolCallState, string>> = {
   [ToolCallState.TIMED_OUT]:
     "The call did not finish in time. It is not known whether it had effects.",
   [ToolCallState.OUTCOME_UNKNOWN]: "It is not known whether the call ran.",
+  [ToolCallState.RESULT_MISSING]: "An older system kept no result for this call.",
 };

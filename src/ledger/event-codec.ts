@@ -36,6 +36,7 @@ const FAMILY = {
   ask: RecordFamily.ask,
   receipt: RecordFamily.receipt,
   authorization: RecordFamily.authorization,
+  legacyEvidence: RecordFamily.legacyEvidence,
 } as const;
 
 const SALT_BYTES = 16;

@@ -62,6 +62,7 @@ export const RecordFamily = {
   ask: 7,
   receipt: 8,
   authorization: 9,
+  legacyEvidence: 10,
 } as const;
 export type RecordFamily = (typeof RecordFamily)[keyof typeof RecordFamily];
 

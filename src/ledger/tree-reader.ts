@@ -1,4 +1,4 @@
-import { create } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { SessionPlaceSchema, type SessionPlace } from "../../gen/toolmark/v1/history_service_pb.js";
 import type { Limits } from "../domain/limits.js";
 import type { Caller } from "../domain/principal.js";
@@ -26,6 +26,14 @@ export interface TreePage<Item> extends Page<Item> {
 export interface TreeQuery<Item> {
   readonly family: RecordFamily;
   readonly itemOf: (row: SessionRow) => ItemOf<Item>;
+}
+
+/** Records that a page took of one session. */
+interface TakenRecords {
+  readonly within: bigint;
+  readonly isWhole: boolean;
+  /** Where the session stands, if it has records. */
+  readonly place: readonly SessionPlace[];
 }
 
 /** Lists records of a session and of those below it, session after session in the order of their creation. */
@@ -59,11 +67,7 @@ export class TreeReader {
       const within = row.createPosition === start.after ? start.within : FIRST_RECORD;
       const taken = await this.#take(builder, row, within, { family, itemOf });
       if (isRefusal(taken)) return taken;
-      if (taken.within > within) {
-        const place = await this.#placeOf(row);
-        if (isRefusal(place)) return place;
-        places.push(place);
-      }
+      if (taken.within > within) places.push(...taken.place);
       if (!taken.isWhole) {
         const left = { after: row.createPosition, within: taken.within };
         return { items: builder.items, nextPageToken: token(left), places };
@@ -90,13 +94,16 @@ export class TreeReader {
     });
   }
 
-  /** Takes records of one session until the page is full: how far it came, and whether that was all of them. */
+  /**
+   * Takes records of one session until the page is full: how far it came, whether that was all of them, and where the
+   * session stands. That is part of the page too, with the session's first record.
+   */
   async #take<Item>(
     builder: PageBuilder<Item>,
     row: SessionRow,
     after: bigint,
     { family, itemOf }: TreeQuery<Item>,
-  ): Promise<{ readonly within: bigint; readonly isWhole: boolean } | Refusal> {
+  ): Promise<TakenRecords | Refusal> {
     const records = await this.#store.listRecords(row, {
       family,
       toolCallId: undefined,
@@ -104,15 +111,21 @@ export class TreeReader {
       limit: builder.rowsToRead - builder.items.length,
     });
     let within = after;
+    if (records.length === 0) return { within, isWhole: true, place: [] };
+    const place = await this.#placeOf(row);
+    if (isRefusal(place)) return place;
+    let sizeBytes = toBinary(SessionPlaceSchema, place).length;
     for (const indexed of records) {
       const sized = await sizedItem({ store: this.#store, session: row }, indexed, itemOf(row));
       if (isRefusal(sized)) return sized;
-      if (!builder.take(sized.item, indexed.firstSequence, sized.sizeBytes)) {
-        return { within, isWhole: false };
+      sizeBytes += sized.sizeBytes;
+      if (!builder.take(sized.item, indexed.firstSequence, sizeBytes)) {
+        return { within, isWhole: false, place: [place] };
       }
+      sizeBytes = 0;
       within = indexed.firstSequence;
     }
-    return { within, isWhole: true };
+    return { within, isWhole: true, place: [place] };
   }
 
   async #placeOf(row: SessionRow): Promise<SessionPlace | Refusal> {

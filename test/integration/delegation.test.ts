@@ -2,6 +2,7 @@ import { Code } from "@connectrpc/connect";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { EventKind } from "../../src/domain/event-kind.js";
+import { AskKind } from "../../gen/toolmark/v1/ask_pb.js";
 import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { RunOutcome, StartGate } from "../../gen/toolmark/v1/run_pb.js";
@@ -294,6 +295,18 @@ describe("a delegation is refused and leaves no trace", () => {
         await answer(clients, ask);
         await amendCall(clients, run, ask.toolCallId, '{"command":"rm -r"}');
         return ask.toolCallId;
+      },
+    ],
+    [
+      "one whose result is held",
+      StartGate.REQUIRED,
+      "RESULT_HELD",
+      async (run) => {
+        const toolCallId = await accepted(run);
+        await startCall(clients, run, toolCallId);
+        const held = { heldSha256: new Uint8Array(32).fill(7), heldSizeBytes: 12n };
+        await openAsk(clients, run, toolCallId, { kind: AskKind.RESULT_RELEASE, ...held });
+        return toolCallId;
       },
     ],
     ["one that has not started but must", StartGate.REQUIRED, "TOOL_CALL_NOT_STARTED", accepted],

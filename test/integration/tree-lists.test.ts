@@ -1,11 +1,12 @@
-import type { MessageInitShape } from "@bufbuild/protobuf";
+import { toBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import BetterSqlite from "better-sqlite3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type {
-  ListHooksRequestSchema,
-  ListToolCallsRequestSchema,
-  SessionPlace,
+import {
+  ListToolCallsResponseSchema,
+  type ListHooksRequestSchema,
+  type ListToolCallsRequestSchema,
+  type SessionPlace,
 } from "../../gen/toolmark/v1/history_service_pb.js";
 import type { Hook } from "../../gen/toolmark/v1/hook_pb.js";
 import { SessionKind, SessionState, type Session } from "../../gen/toolmark/v1/session_pb.js";
@@ -32,6 +33,7 @@ import {
   idsOf,
   listedSessions,
   openChild,
+  openLine,
   stepsOf,
 } from "../support/trees.js";
 import { startWatchedService, type WatchedService } from "../support/watched-service.js";
@@ -403,4 +405,32 @@ test(seededTitle("random trees are listed as a model of them says"), async () =>
       expect((await hooksBelow(clients, { sessionId, pageSize })).items).toEqual(expected);
     }
   }
+});
+
+test("where sessions stand counts for the size of a page", async () => {
+  const { root, last } = await openLine(clients, 60);
+  const { toolCallId } = await acceptCall(clients, last);
+  const children: string[] = [];
+  for (let count = 0; count < 60; count += 1) {
+    const { run } = await openChild(clients, last, toolCallId);
+    children.push((await acceptCall(clients, run)).toolCallId);
+  }
+  const { outgoingMessageBytes } = service.config.limits;
+  const listed: string[] = [];
+  let pageToken = "";
+  do {
+    const request = {
+      sessionId: root.sessionId,
+      includeDescendants: true,
+      pageSize: 500,
+      pageToken,
+    };
+    const page = await clients.history.listToolCalls(request);
+    const sizeBytes = toBinary(ListToolCallsResponseSchema, page).length;
+    expect(sizeBytes).toBeLessThanOrEqual(outgoingMessageBytes / 6 + 10_000);
+    listed.push(...page.toolCalls.map((call) => call.toolCallId));
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+  expect(listed.slice(-60)).toEqual(children);
+  expect(new Set(listed).size).toBe(listed.length);
 });

@@ -37,6 +37,7 @@ const PLANTS: readonly Plant[] = [
   plant("confined-connectrpc", "src/rpc/c.ts", "@connectrpc/connect"),
   plant("confined-pino", "src/rpc/d.ts", "pino"),
   plant("confined-prom-client", "src/rpc/g.ts", "prom-client"),
+  plant("confined-jsonc-parser", "src/rpc/h.ts", "jsonc-parser"),
   plant("folder-without-arrows", "src/misplaced/a.ts", "../domain/sound.js"),
   plant("store-used-by-server-only", "src/ledger/b.ts", "../store/sound.js"),
   plant("stores-apart", "src/store/memory/a.ts", "../sqlite/sound.js"),
@@ -78,7 +79,7 @@ const SOUND: Readonly<Record<string, string>> = {
 const RUN_TIME = ["@bufbuild/protobuf", "@connectrpc/connect", "@grpc/grpc-js"];
 const MANIFEST = {
   type: "module",
-  dependencies: names([...RUN_TIME, "better-sqlite3", "pino", "prom-client"]),
+  dependencies: names([...RUN_TIME, "better-sqlite3", "jsonc-parser", "pino", "prom-client"]),
   devDependencies: names(["vitest"]),
 };
 

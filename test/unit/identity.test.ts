@@ -5,7 +5,7 @@ import {
   bodyRef,
   encodeIdBody,
   formatId,
-  legacyToolCallId,
+  legacyId,
   reviewId,
 } from "../../src/domain/identity.js";
 import { isJsonObject } from "../../src/domain/json-object.js";
@@ -56,7 +56,7 @@ describe("ids", () => {
   });
 
   test("derived from equal parts for different uses differ", () => {
-    const bodies = [reviewId("a", "b"), legacyToolCallId("a", "b")].map((id) => id.split("_")[1]);
+    const bodies = [reviewId("a", "b"), legacyId("legacyToolCall", "a", "b")].map((id) => id.split("_")[1]);
     expect(new Set(bodies).size).toBe(2);
   });
 

@@ -624,7 +624,7 @@ export const SessionService: GenService<{
    * ended, and must have started if the parent's run requires starts.
    * Errors: REQUEST_ID_REUSED; of the parent of a delegation SESSION_NOT_FOUND, SESSION_ENDED, SESSION_ERASED,
    * HIGH_WATER_UNAVAILABLE, TOOL_CALL_NOT_FOUND, TOOL_CALL_ENDED, TOOL_CALL_NOT_STARTED, START_NOT_ALLOWED,
-   * CALL_INHERITED, QUOTA_EXCEEDED.
+   * CALL_INHERITED, RESULT_HELD, QUOTA_EXCEEDED.
    *
    * @generated from rpc toolmark.v1.SessionService.CreateSession
    */

@@ -1,4 +1,5 @@
 import { create } from "@bufbuild/protobuf";
+import { HeldResult } from "../../../gen/toolmark/storage/v1/storage_pb.js";
 import { DelegationStepSchema, type DelegationStep } from "../../../gen/toolmark/v1/ask_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { StartGate } from "../../../gen/toolmark/v1/run_pb.js";
@@ -64,6 +65,10 @@ function findDelegating(state: SessionState, facts: Facts, toolCallId: string): 
   const { call } = found;
   if (found.kind === "settled" || hasEnded(call)) return refuseEnded(call);
   if (isWaiting(call)) return refuseWaiting(state, call);
+  if (found.open.heldResult !== HeldResult.UNSPECIFIED) {
+    const message = "the result of the call was held, so that the call has no more effects";
+    return refuseForCall(ErrorReason.RESULT_HELD, message, call);
+  }
   if (hasRun(found.open)) return found.open;
   if (found.open.needsAllow) return refuseUnallowed(call);
   if (state.activeRun?.startGate === StartGate.OFF) return found.open;

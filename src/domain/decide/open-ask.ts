@@ -3,7 +3,6 @@ import type { OpenAskCommand } from "../../../gen/toolmark/engine/v1/command_pb.
 import { AskKind, AskSchema, AskState, type Ask } from "../../../gen/toolmark/v1/ask_pb.js";
 import { BodySchema, type Body } from "../../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
-import { Verdict } from "../../../gen/toolmark/v1/receipt_pb.js";
 import { ReviewJob } from "../../../gen/toolmark/v1/review_pb.js";
 import { StartGate, type Run } from "../../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState, type ToolCall } from "../../../gen/toolmark/v1/tool_call_pb.js";
@@ -14,6 +13,7 @@ import type { OpenCall, SessionState } from "../session-state.js";
 import { voidAllows } from "./allows.js";
 import type { Decided, Draft, Facts } from "./draft.js";
 import { openAskOf } from "./find-ask.js";
+import { VERDICTS_OF } from "../verdicts.js";
 import {
   findOwnCall,
   findUnstartedCall,
@@ -26,12 +26,6 @@ import {
 } from "./find-call.js";
 import { findHookOfCall, refuseHook } from "./find-hook.js";
 import { refusePast } from "./refuse-past.js";
-
-const VERDICTS: Record<AskKind, readonly Verdict[]> = {
-  [AskKind.UNSPECIFIED]: [],
-  [AskKind.ACTION]: [Verdict.DENY, Verdict.ALLOW_ONCE, Verdict.ALLOW_ALWAYS],
-  [AskKind.RESULT_RELEASE]: [Verdict.DENY, Verdict.ALLOW_ONCE],
-};
 
 /** Opens an ask. What it presents is the service's own record, not the caller's word. */
 export function openAsk(
@@ -175,7 +169,7 @@ function askOf(
     presented: presentedBy(call, command),
     display,
     prompt,
-    allowedVerdicts: allowedVerdicts.length > 0 ? allowedVerdicts : [...VERDICTS[kind]],
+    allowedVerdicts: allowedVerdicts.length > 0 ? allowedVerdicts : [...VERDICTS_OF[kind]],
     state: AskState.OPEN,
     ...(expireTime === undefined ? {} : { expireTime }),
     createTime: draft.facts.now,
