@@ -108,7 +108,8 @@ export default {
     },
     {
       name: "pure-without-packages",
-      comment: "Rules depend on no package but the run time of the generated records and a JSON reader.",
+      comment:
+        "Rules depend on no package but the run time of the generated records and a JSON reader.",
       severity: "error",
       from: { path: `^src/(${PURE})/` },
       to: { dependencyTypes: NPM, pathNot: PURE_PACKAGES },

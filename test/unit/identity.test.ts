@@ -1,13 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { chainAfter, commit, type ChainedEvent } from "../../src/domain/chain.js";
-import {
-  bodyRef,
-  encodeIdBody,
-  formatId,
-  legacyId,
-  reviewId,
-} from "../../src/domain/identity.js";
+import { bodyRef, encodeIdBody, formatId, legacyId, reviewId } from "../../src/domain/identity.js";
 import { isJsonObject } from "../../src/domain/json-object.js";
 import { digestOf, sha256 } from "../../src/domain/sha256.js";
 import { mintId } from "../../src/server/system.js";
@@ -56,7 +50,9 @@ describe("ids", () => {
   });
 
   test("derived from equal parts for different uses differ", () => {
-    const bodies = [reviewId("a", "b"), legacyId("legacyToolCall", "a", "b")].map((id) => id.split("_")[1]);
+    const bodies = [reviewId("a", "b"), legacyId("legacyToolCall", "a", "b")].map(
+      (id) => id.split("_")[1],
+    );
     expect(new Set(bodies).size).toBe(2);
   });
 
