@@ -30,6 +30,10 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     help: "Take the store's schema to another version.",
     run: async (args) => (await import("./migrate.js")).migrateCommand(args),
   },
+  import: {
+    help: "Bring sessions of an older system to a server.",
+    run: async (args) => (await import("./import.js")).importCommand(args),
+  },
   version: { help: "Print the version.", run: async () => say(readVersion()) },
 };
 

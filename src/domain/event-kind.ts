@@ -3,6 +3,7 @@ export const EventKind = {
   sessionCreated: "SESSION_CREATED",
   sessionEnded: "SESSION_ENDED",
   forked: "FORKED",
+  adopted: "ADOPTED",
   compacted: "COMPACTED",
   runBegun: "RUN_BEGUN",
   runEnded: "RUN_ENDED",

@@ -1,4 +1,5 @@
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import type { Adopted } from "../../gen/toolmark/v1/legacy_pb.js";
 import { RunState } from "../../gen/toolmark/v1/run_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { evolveAsk, evolveAuthorization, evolveReceipt } from "./evolve-asks.js";
@@ -59,6 +60,7 @@ function evolveRecord(
   if (before === undefined) {
     const session = sessionOf(record);
     invariant(session !== undefined, "a session begins with its own record");
+    if (record.case === "adopted") evolveAdopted(open, record.value, 1n);
     return {
       session,
       sequence: 1n,
@@ -66,6 +68,7 @@ function evolveRecord(
       highWater: record.case === "forked" ? record.value.highWater : 0n,
       activeRun: undefined,
       compactedThrough: 0n,
+      adoptedSequence: record.case === "adopted" ? 1n : 0n,
       ...openOf(open),
     };
   }
@@ -96,11 +99,32 @@ function evolveRecord(
     case "authorization":
       evolveAuthorization(open, record.value);
       return counted;
+    case "adopted":
+      return adoptedAgain(counted, record.value, open);
     case "compaction":
       return { ...counted, compactedThrough: record.value.throughSequence };
     default:
       return counted;
   }
+}
+
+/** What can go on of an older session stands in the event itself, so that no body is needed to fold it. */
+function evolveAdopted(open: OpenRecords, adopted: Adopted, sequence: bigint): void {
+  for (const call of adopted.openCalls) {
+    open.calls.set(call.toolCallId, { ...NOTHING_ASKED, providerCallId: "", call, sequence });
+  }
+  for (const ask of adopted.asks) evolveAsk(open, ask);
+  for (const pending of adopted.pendingAuthorizations) evolveAuthorization(open, pending);
+}
+
+function adoptedAgain(counted: SessionState, adopted: Adopted, open: OpenRecords): SessionState {
+  const { session } = adopted;
+  const { sequence, adoptedSequence } = counted;
+  invariant(adoptedSequence === sequence - 1n, "a session is adopted before it is written to");
+  invariant(session !== undefined, "an adopted session has its own record");
+  for (const each of [open.calls, open.asks, open.authorizations]) each.clear();
+  evolveAdopted(open, adopted, sequence);
+  return { ...counted, session, sessionSequence: sequence, adoptedSequence: sequence };
 }
 
 type RunRecord = Extract<EventRecord["record"], { case: "run" }>["value"];

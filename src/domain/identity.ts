@@ -55,6 +55,7 @@ const DERIVED = {
   legacyHook: { prefix: "hkl", domain: "toolmark/legacy-hook/v1" },
   legacyEvidence: { prefix: "lev", domain: "toolmark/legacy-evidence/v1" },
   body: { prefix: "body", domain: "toolmark/body/v1" },
+  archive: { prefix: "arc", domain: "toolmark/archive/v1" },
 } as const;
 
 function deriveId(use: keyof typeof DERIVED, parts: readonly DigestField[]): string {
@@ -78,4 +79,13 @@ export function legacyId(use: LegacyIdUse, sessionId: string, occurrence: string
 /** The reference of a body within a session. Equal bytes of one session have one reference. */
 export function bodyRef(sessionId: string, bodySha256: Uint8Array): string {
   return deriveId("body", [sessionId, bodySha256]);
+}
+
+/** The reference of a source of an older session, which is kept and never served. */
+export function archiveRef(sessionId: string, sha256: Uint8Array): string {
+  return deriveId("archive", [sessionId, sha256]);
+}
+
+export function isArchiveRef(ref: string): boolean {
+  return ref.startsWith(`${DERIVED.archive.prefix}_`);
 }

@@ -23,6 +23,10 @@ export class LazyMap<Value> {
     if (this.#current.has(id)) this.#own().delete(id);
   }
 
+  clear(): void {
+    if (this.#current.size > 0) this.#own().clear();
+  }
+
   #own(): Map<string, Value> {
     this.#copy ??= new Map(this.#current);
     this.#current = this.#copy;

@@ -6,6 +6,7 @@ export function recordIdOf(record: EventRecord["record"]): string | undefined {
   switch (record.case) {
     case "session":
     case "forked":
+    case "adopted":
       return sessionOf(record)?.sessionId;
     case "run":
       return record.value.runId;

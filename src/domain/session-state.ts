@@ -55,6 +55,8 @@ export interface SessionState {
   readonly pendingAuthorizations: ReadonlyMap<string, Authorization>;
   /** Sequence of the last archived event, 0 if none was. */
   readonly compactedThrough: bigint;
+  /** Sequence of the last event that brought records of an older system, 0 if none did. */
+  readonly adoptedSequence: bigint;
 }
 
 /** An event as decided: what `evolve` folds and what is committed. */
@@ -92,6 +94,7 @@ function storedState(state: SessionState): StoredSessionState {
     openAsks: [...state.openAsks.values()],
     pendingAuthorizations: [...state.pendingAuthorizations.values()],
     compactedThrough: state.compactedThrough,
+    adoptedSequence: state.adoptedSequence,
   });
 }
 

@@ -1,4 +1,5 @@
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 
 interface OpenTurn {
   readonly start: bigint;
@@ -23,9 +24,16 @@ export class TurnSpans {
     if (record.case === "turn") {
       const { turnId, toolCallIds } = record.value;
       this.#open.set(turnId, { start: sequence, unanswered: new Set(toolCallIds) });
+    } else if (record.case === "adopted") {
+      this.#adopt(sequence, record.value.openCalls);
     } else if (record.case === "toolCall" && record.value.result !== undefined) {
       this.#answer(record.value.turnId, record.value.toolCallId, sequence);
     }
+  }
+
+  /** Turns that have a call without a result. */
+  get unfinishedTurnIds(): ReadonlySet<string> {
+    return new Set(this.#open.keys());
   }
 
   /** The last event at or before `through` after which no turn goes on. */
@@ -39,6 +47,16 @@ export class TurnSpans {
       if (start <= cut && (end === undefined || end > cut)) cut = start - 1n;
     }
     return cut;
+  }
+
+  /** Turns of an older system that go on: they began with the event that brought them. */
+  #adopt(sequence: bigint, openCalls: readonly ToolCall[]): void {
+    this.#open.clear();
+    for (const { turnId, toolCallId } of openCalls) {
+      const turn = this.#open.get(turnId) ?? { start: sequence, unanswered: new Set() };
+      this.#open.set(turnId, turn);
+      turn.unanswered.add(toolCallId);
+    }
   }
 
   #answer(turnId: string, toolCallId: string, sequence: bigint): void {

@@ -1,11 +1,19 @@
 import { create, fromBinary } from "@bufbuild/protobuf";
 import { BaseStateSchema, type BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
 import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
-import type { Forked } from "../../gen/toolmark/v1/session_pb.js";
+import type { Body } from "../../gen/toolmark/v1/body_pb.js";
 import { equalBytes } from "../domain/bytes.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { isIntactBody, refuseDamagedBody } from "./body-reader.js";
-import { isInherited, isSameKey, openIndexed, recordKeyOf, refuseDamaged } from "./event-codec.js";
+import { bringsRecords, type BringingRecord } from "../domain/session-record.js";
+import {
+  indexOf,
+  isInherited,
+  isSameKey,
+  openIndexed,
+  recordKeyOf,
+  refuseDamaged,
+} from "./event-codec.js";
 import type { IndexedRecord, InheritedRecord, SessionRef, Store } from "./store-port.js";
 
 /** Bytes of base states that are kept decoded: a list reads many records of one. */
@@ -22,13 +30,13 @@ interface CachedBase {
  */
 const caches = new WeakMap<object, Map<string, CachedBase>>();
 
-/** The records that a fork copied, as its first event refers to them, checked by their digest. */
+/** The records that an event brings, as it refers to them, checked by their digest. */
 export async function readBaseState(
   store: Pick<Store, "readBody">,
   session: SessionRef,
-  forked: Forked,
+  bringing: { readonly base?: Body | undefined },
 ): Promise<BaseState | Refusal> {
-  const { bodyRef = "", sha256 } = forked.base ?? {};
+  const { bodyRef = "", sha256 } = bringing.base ?? {};
   const cache = caches.get(store) ?? new Map<string, CachedBase>();
   caches.set(store, cache);
   const key = `${session.tenant.length}:${session.tenant}${bodyRef}`;
@@ -57,17 +65,41 @@ function keep(cache: Map<string, CachedBase>, key: string, base: CachedBase): vo
   }
 }
 
-/** Where the record at an index of a base state stands in the list of its session: the last one at -1. */
-export function inheritedPlace({ records }: BaseState, index: number): bigint {
-  return BigInt(index - records.length);
+/** How an event brings records. */
+export type Bringing = BringingRecord["case"];
+
+/** An older session can be adopted again with more records: those that were there keep their places. */
+const ADOPTED_FIRST_PLACE = -(1n << 40n);
+
+/** Where the record at an index of a base state stands in the list of its session: before every event's. */
+export function inheritedPlace({ records }: BaseState, by: Bringing, index: number): bigint {
+  return by === "forked" ? BigInt(index - records.length) : ADOPTED_FIRST_PLACE + BigInt(index);
 }
 
-/** Where the records of a base state stand, in their order. */
-export function inheritedRecords(base: BaseState): InheritedRecord[] {
+function indexAt(base: BaseState, by: Bringing, place: bigint): number {
+  return Number(place - inheritedPlace(base, by, 0));
+}
+
+/** What the records of a base state are found by, in their order. */
+export function inheritedRecords(base: BaseState, by: Bringing): InheritedRecord[] {
   return base.records.flatMap(({ record }, index) => {
-    const key = recordKeyOf(record?.record ?? { case: undefined });
-    return key === undefined ? [] : [{ ...key, firstSequence: inheritedPlace(base, index) }];
+    const found = inheritedIndexOf(record?.record ?? { case: undefined }, by);
+    return found === undefined
+      ? []
+      : [{ ...found, firstSequence: inheritedPlace(base, by, index) }];
   });
+}
+
+/** What a record of a base state is found by. Nothing that a fork copies can be answered, or waits for a time. */
+export function inheritedIndexOf(
+  record: EventRecord["record"],
+  by: Bringing,
+): Omit<InheritedRecord, "firstSequence"> | undefined {
+  const { record: key, ask, deadline } = indexOf(record);
+  if (key === undefined) return undefined;
+  return by === "forked"
+    ? { ...key, ask: undefined, deadline: undefined }
+    : { ...key, ask, deadline };
 }
 
 /** The record that the index names, checked to be that record: of its last event, or of the base state. */
@@ -77,11 +109,10 @@ export async function openRecord(
   indexed: IndexedRecord,
 ): Promise<EventRecord | Refusal> {
   const last = openIndexed(indexed);
-  if (isRefusal(last) || !isInherited(indexed)) return last;
-  if (last.record.case !== "forked") return refuseDamaged(indexed.lastSequence);
+  if (isRefusal(last) || !isInherited(indexed) || !bringsRecords(last.record)) return last;
   const base = await readBaseState(store, session, last.record.value);
   if (isRefusal(base)) return base;
-  const place = base.records.length + Number(indexed.firstSequence);
+  const place = indexAt(base, last.record.case, indexed.firstSequence);
   const record = base.records[place]?.record ?? create(EventRecordSchema);
   return isSameKey(recordKeyOf(record.record), indexed)
     ? record

@@ -1,89 +1,69 @@
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { RequestOutcomeSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
-import { ActorKind, ActorSchema, type Actor } from "../../gen/toolmark/v1/origin_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
-import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { CreateSessionRequest } from "../../gen/toolmark/v1/session_service_pb.js";
-import { equalBytes } from "../domain/bytes.js";
-import type { SessionDecision } from "../domain/decide/apply.js";
-import { Draft, type Facts } from "../domain/decide/draft.js";
-import { expireDue, hasDue, SYSTEM_ACTOR } from "../domain/decide/expire-due.js";
-import type { References } from "../domain/decide/references.js";
+import { Draft } from "../domain/decide/draft.js";
 import { delegate, type Standing } from "../domain/decide/delegate.js";
 import { forkSession } from "../domain/decide/fork-session.js";
-import { createSession, refuseClosed } from "../domain/decide/session.js";
+import { createSession } from "../domain/decide/session.js";
 import { evolve } from "../domain/evolve.js";
-import type { MintId } from "../domain/identity.js";
-import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
-import type { AnswerTokens } from "./answer-token.js";
-import { findBody } from "./body-reader.js";
-import { creationChecksum, requestChecksum } from "./checksums.js";
-import { decideOn, isOpen, referencesOfMutation } from "./decide-mutation.js";
-import { openPayload, refuseDamagedRow } from "./event-codec.js";
+import { creationChecksum } from "./checksums.js";
+import {
+  BatchContext,
+  NOTHING_DUE,
+  NOTHING_FOUND,
+  NOT_REMEMBERED,
+  actorOf,
+  isTaken,
+  refuseReadOnly,
+  requestRow,
+  writable,
+  type BatchOptions,
+  type Replies,
+  type Waiting,
+} from "./batch-context.js";
+import { decideAdoption, refuseDiverged } from "./decide-adoption.js";
+import { decideOn } from "./decide-mutation.js";
 import { raisedHighWater } from "./load-session.js";
-import { sessionKey, type LiveSession, type LoadedSession } from "./live-session.js";
+import { type LiveSession, type LoadedSession } from "./live-session.js";
 import {
   mutationDigest,
   type Creation,
   type Expiration,
+  type AdoptionOfMounted,
   type Fork,
+  type Import,
   type Mutation,
   type SessionMutation,
-  type SessionRequest,
   type Trial,
 } from "./mutation.js";
-import { Provisional, type DecidedWrite } from "./provisional.js";
+import type { Provisional } from "./provisional.js";
 import { refuseLargeReply } from "./reply-size.js";
-import { findRecord } from "./stored-record.js";
 import { refuseUnknownSession } from "./visibility.js";
-import type { CreationRow, RequestRow, SessionRef, Store } from "./store-port.js";
-import { writeOf, type WriteContext } from "./write-of.js";
+import type { RequestRow, SessionRef } from "./store-port.js";
+import { writeOf } from "./write-of.js";
 
-/** What deciding takes from outside: everything that is not a rule. */
-export interface BatchOptions {
-  readonly store: Store;
-  readonly limits: Limits;
-  readonly mintId: MintId;
-  readonly nowMs: () => number;
-  readonly randomBytes: (size: number) => Uint8Array;
-  readonly tokens: AnswerTokens;
-  /** A snapshot is taken every so many events of a session. */
-  readonly snapshotEvery: number;
-}
-
-/** The records of each command's reply, in order. */
-export type Replies = readonly (readonly EventRecord[])[];
-
-/** Tells, when asked, whether the caller still waits. */
-export interface Waiting {
-  readonly aborted: Refusal | undefined;
-}
-
-/** Decides commands in order on provisional state and collects what they write. */
+/** Decides commands in order on provisional state. */
 export class Batch {
-  readonly provisional: Provisional;
-  readonly #options: BatchOptions;
-  readonly #load: (session: SessionRef) => Promise<LoadedSession | undefined>;
-  readonly #nowMs: number;
+  readonly #context: BatchContext;
 
   constructor(
     options: BatchOptions,
     load: (session: SessionRef) => Promise<LoadedSession | undefined>,
     position: bigint,
   ) {
-    this.#options = options;
-    this.#load = load;
-    this.provisional = new Provisional(position);
-    this.#nowMs = options.nowMs();
+    this.#context = new BatchContext(options, load, position);
+  }
+
+  /** What was decided so far. */
+  get provisional(): Provisional {
+    return this.#context.provisional;
   }
 
   /** `remembered` is what the store knows of the request's id. */
   decide(
     caller: Caller,
-    mutation: Mutation | Trial | Expiration,
+    mutation: Mutation | Trial | Expiration | AdoptionOfMounted,
     waiting: Waiting,
     remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
@@ -96,6 +76,10 @@ export class Batch {
         return this.#expire(caller, mutation);
       case "forkSession":
         return this.#fork(caller, mutation, waiting, remembered);
+      case "importSession":
+        return this.#import(caller, mutation, waiting, remembered);
+      case "adopt":
+        return this.#adopt(mutation);
       default:
         return this.#change(caller, mutation, waiting, remembered);
     }
@@ -106,26 +90,26 @@ export class Batch {
     const { requestId } = mutation.request;
     const digest = mutationDigest(mutation);
     const known =
-      this.provisional.creation(tenant, subject, requestId) ??
-      (await this.#options.store.findCreation(tenant, subject, requestId));
-    if (known !== undefined) return this.#repeatCreation(known, digest);
+      this.#context.provisional.creation(tenant, subject, requestId) ??
+      (await this.#context.options.store.findCreation(tenant, subject, requestId));
+    if (known !== undefined) return this.#context.repeatCreation(known, digest);
     if (waiting.aborted !== undefined) return waiting.aborted;
 
-    const sessionId = this.#options.mintId("session");
+    const sessionId = this.#context.options.mintId("session");
     const session = { tenant, sessionId };
     const delegated = await this.#delegate(caller, mutation.request, sessionId);
     if (isRefusal(delegated)) return delegated;
-    const facts = this.#facts(caller, actorOf(caller), session, NOTHING_FOUND);
+    const facts = this.#context.facts(caller, actorOf(caller), session, NOTHING_FOUND);
     const draft = new Draft(sessionId, undefined, facts);
     const decided = createSession(draft, mutation.request, delegated?.standing);
     if (isRefusal(decided)) return decided;
-    if (delegated !== undefined) this.provisional.add(delegated.write);
-    const highWater = raisedHighWater(this.#options.store, 0n);
+    delegated?.write();
+    const highWater = raisedHighWater(this.#context.options.store, 0n);
     const state = { ...evolve(undefined, decided.events), highWater };
     const remembered = { tenant, subject, requestId, digest, sessionId };
     const creation = { ...remembered, checksum: creationChecksum(remembered) };
-    return this.#write(
-      { ...this.#writeContext(caller), session, before: undefined },
+    return this.#context.write(
+      { ...this.#context.writeContext(caller), session, before: undefined },
       { ...decided, state, replies: [decided.reply] },
       { creation },
     );
@@ -140,30 +124,26 @@ export class Batch {
     const { delegation } = request;
     if (delegation === undefined) return undefined;
     const session = { tenant: caller.tenant, sessionId: delegation.parentSessionId };
-    const loaded = await this.#session(session);
+    const loaded = await this.#context.session(session);
     if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
     const live = writable(loaded, "createSession");
     if (isRefusal(live)) return live;
-    const before = this.#expired(caller, live, NOTHING_DUE);
+    const before = this.#context.expired(caller, live, NOTHING_DUE);
     const { state } = before;
     const named = { recordIds: [delegation.parentToolCallId], bodyRefs: [] };
-    const found = await this.#lookUp(before, named);
+    const found = await this.#context.lookUp(before, named);
     if (isRefusal(found)) return found;
-    const facts = this.#facts(caller, actorOf(caller), session, found);
+    const facts = this.#context.facts(caller, actorOf(caller), session, found);
     const draft = new Draft(session.sessionId, state, facts);
     const standing = delegate(draft, state, request, childSessionId);
     if (isRefusal(standing)) return standing;
     const decision = { ...draft.decision([]), state: evolve(state, draft.events), replies: [] };
-    const context = { ...this.#writeContext(caller), session, before };
-    return { standing, write: writeOf(context, decision, NOT_REMEMBERED) };
-  }
-
-  #repeatCreation(known: CreationRow, digest: Uint8Array): Promise<Replies | Refusal> {
-    if (!equalBytes(creationChecksum(known), known.checksum)) {
-      return Promise.resolve(refuseDamagedRow(known.requestId));
-    }
-    if (!equalBytes(known.digest, digest)) return Promise.resolve(refuseReused());
-    return this.#recordsOf(known, [[1n]]);
+    const write = (): void => {
+      const parent = this.#context.adopted(before);
+      const context = { ...this.#context.writeContext(caller), session, before: parent };
+      this.#context.provisional.add(writeOf(context, decision, NOT_REMEMBERED));
+    };
+    return { standing, write };
   }
 
   async #change(
@@ -172,20 +152,21 @@ export class Batch {
     waiting: Waiting,
     remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
-    const taken = await this.#takeUp(caller, mutation, remembered);
+    const taken = await this.#context.takeUp(caller, mutation, remembered);
     if (!isTaken(taken)) return taken;
     const { session, digest } = taken;
-    const live = this.#expired(caller, taken.live, NOTHING_DUE);
-    const facts = await this.#factsFor(caller, live, mutation);
+    const live = this.#context.expired(caller, taken.live, NOTHING_DUE);
+    const facts = await this.#context.factsFor(caller, live, mutation);
     if (isRefusal(facts)) return facts;
     if (waiting.aborted !== undefined) return waiting.aborted;
     const decision = decideOn(live.state, mutation, facts);
     if (isRefusal(decision)) return decision;
-    const tooLarge = refuseLargeReply(mutation, decision, this.#options.limits);
+    const tooLarge = refuseLargeReply(mutation, decision, this.#context.options.limits);
     if (tooLarge !== undefined) return tooLarge;
     const { requestId } = mutation.request;
-    const context = { ...this.#writeContext(caller), session, before: live };
-    return this.#write(context, decision, { session, requestId, digest });
+    const before = this.#context.adopted(live);
+    const context = { ...this.#context.writeContext(caller), session, before };
+    return this.#context.write(context, decision, { session, requestId, digest });
   }
 
   /** The reply of a request that is sent again, and no reply for one that would be taken up. */
@@ -195,25 +176,8 @@ export class Batch {
     waiting: Waiting,
     remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
-    const taken = await this.#takeUp(caller, tried, remembered);
+    const taken = await this.#context.takeUp(caller, tried, remembered);
     return isTaken(taken) ? (waiting.aborted ?? []) : taken;
-  }
-
-  /** A new request about a session that can take it; else what it is answered with. */
-  async #takeUp(
-    caller: Caller,
-    requested: SessionRequest,
-    remembered: RequestRow | undefined,
-  ): Promise<Taken | Replies | Refusal> {
-    const { sessionId, requestId } = requested.request;
-    const session = { tenant: caller.tenant, sessionId };
-    const loaded = await this.#session(session);
-    if (loaded === undefined || !maySee(caller, loaded.row)) return refuseUnknownSession();
-    const digest = mutationDigest(requested);
-    const known = this.provisional.writtenTo(session).requests.get(requestId) ?? remembered;
-    if (known !== undefined) return this.#repeat(session, known, digest);
-    const live = writable(loaded, requested.kind);
-    return isRefusal(live) ? live : { kind: "taken", session, live, digest };
   }
 
   /** Begins the copy, and lets the source remember the request. Nothing else of the source changes. */
@@ -223,222 +187,96 @@ export class Batch {
     waiting: Waiting,
     remembered: RequestRow | undefined,
   ): Promise<Replies | Refusal> {
-    const taken = await this.#takeUp(caller, fork, remembered);
+    const taken = await this.#context.takeUp(caller, fork, remembered);
     if (!isTaken(taken)) return taken;
     if (waiting.aborted !== undefined) return waiting.aborted;
     const { copy, request } = fork;
     const session = { tenant: caller.tenant, sessionId: copy.newSessionId };
-    const facts = this.#facts(caller, actorOf(caller), session, NOTHING_FOUND);
+    const facts = this.#context.facts(caller, actorOf(caller), session, NOTHING_FOUND);
     const decided = forkSession(new Draft(copy.newSessionId, undefined, facts), copy);
     if (isRefusal(decided)) return decided;
     const state = evolve(undefined, decided.events);
-    const highWater = raisedHighWater(this.#options.store, state.highWater);
+    const highWater = raisedHighWater(this.#context.options.store, state.highWater);
     const decision = { ...decided, state: { ...state, highWater }, replies: [decided.reply] };
-    const context = { ...this.#writeContext(caller), session, before: undefined };
-    this.provisional.add(writeOf(context, decision, NOT_REMEMBERED, copy));
+    const context = { ...this.#context.writeContext(caller), session, before: undefined };
+    this.#context.provisional.add(writeOf(context, decision, NOT_REMEMBERED, copy));
     const { requestId } = request;
     const memo = { ...taken, requestId, madeSessionId: copy.newSessionId };
-    this.provisional.remember(taken.live, requestRow(memo, decision));
+    this.#context.provisional.remember(taken.live, requestRow(memo, decision));
     return decision.replies.map((reply) => reply.map(({ record }) => record));
   }
 
-  async #expire(caller: Caller, { session, dueIds }: Expiration): Promise<Replies | Refusal> {
-    const loaded = await this.#session(session);
-    if (loaded === undefined) return refuseUnknownSession();
+  /** Brings in a session under the id that it had, or what newer sources add to it. */
+  async #import(
+    caller: Caller,
+    { request, adoption }: Import,
+    waiting: Waiting,
+    remembered: RequestRow | undefined,
+  ): Promise<Replies | Refusal> {
+    const { sessionId, requestId } = request;
+    const session = { tenant: caller.tenant, sessionId };
+    const found = await this.#importable(caller, { request, remembered });
+    if (isReplies(found) || isRefusal(found)) return found;
+    if (waiting.aborted !== undefined) return waiting.aborted;
+    const { before, digest } = found;
+    const isStale = adoption.earlierSequence !== (before?.state.adoptedSequence ?? 0n);
+    if (isStale) return refuse(ErrorReason.STORE_BUSY, "the session is being imported already");
+    const context = { ...this.#context.writeContext(caller), session, before };
+    const facts = this.#context.facts(caller, actorOf(caller), session, NOTHING_FOUND);
+    const decision = decideAdoption(this.#context.options.store, before?.state, adoption, facts);
+    if (isRefusal(decision)) return decision;
+    const memo = { session, requestId, digest };
+    return this.#context.write(context, decision, memo, adoption);
+  }
+
+  /** The session before an import, if it can be imported; else what the import is answered with. */
+  async #importable(
+    caller: Caller,
+    { request, remembered }: Pick<Import, "request"> & { remembered: RequestRow | undefined },
+  ): Promise<Importable | Replies | Refusal> {
+    const { sessionId, requestId } = request;
+    const session = { tenant: caller.tenant, sessionId };
+    const digest = mutationDigest({ kind: "importSession", request });
+    const loaded = await this.#context.session(session);
+    if (loaded === undefined) return { kind: "importable", before: undefined, digest };
+    if (!maySee(caller, loaded.row)) return refuseUnknownSession();
+    const known =
+      this.#context.provisional.writtenTo(session).requests.get(requestId) ?? remembered;
+    if (known !== undefined) return this.#context.repeat(session, known, digest);
     if (loaded.kind === "read-only") return refuseReadOnly();
-    this.#expired(caller, loaded, dueIds);
+    if (loaded.mounted !== undefined) return { kind: "importable", before: undefined, digest };
+    const diverged = refuseDiverged(loaded.state);
+    return diverged ?? { kind: "importable", before: loaded, digest };
+  }
+
+  async #adopt({ session }: AdoptionOfMounted): Promise<Replies | Refusal> {
+    const loaded = await this.#context.session(session);
+    if (loaded?.kind === "live") this.#context.adopted(loaded);
     return [];
   }
 
-  /** The session once what has waited long enough has expired: nothing is decided on a question whose time is over. */
-  #expired(caller: Caller, before: LiveSession, dueIds: ReadonlySet<string>): LiveSession {
-    if (dueIds.size === 0 && !hasDue(before.state, this.#nowMs)) return before;
-    const { tenant, sessionId } = before.row;
-    const session = { tenant, sessionId };
-    const facts = this.#facts(caller, SYSTEM_ACTOR, session, NOTHING_FOUND);
-    const decision = expireDue(sessionId, before.state, facts, dueIds);
-    if (decision.events.length === 0) return before;
-    const context = { ...this.#writeContext(caller), actor: SYSTEM_ACTOR, session, before };
-    const written = writeOf(context, decision, NOT_REMEMBERED);
-    this.provisional.add(written);
-    return written.session;
-  }
-
-  #repeat(session: SessionRef, known: RequestRow, digest: Uint8Array): Promise<Replies | Refusal> {
-    if (!equalBytes(requestChecksum(session, known), known.checksum)) {
-      return Promise.resolve(refuseDamagedRow(known.requestId));
-    }
-    if (!equalBytes(known.digest, digest)) return Promise.resolve(refuseReused());
-    const { commands, madeSessionId } = fromBinary(RequestOutcomeSchema, known.outcome);
-    return this.#recordsOf(
-      madeSessionId === "" ? session : { tenant: session.tenant, sessionId: madeSessionId },
-      commands.map(({ sequences }) => sequences),
-    );
-  }
-
-  async #session(session: SessionRef): Promise<LoadedSession | undefined> {
-    return this.provisional.sessions.get(sessionKey(session)) ?? (await this.#load(session));
-  }
-
-  async #factsFor(
-    caller: Caller,
-    live: LiveSession,
-    mutation: SessionMutation,
-  ): Promise<Facts | Refusal> {
-    const found = await this.#lookUp(live, referencesOfMutation(mutation, live.state));
-    return isRefusal(found) ? found : this.#facts(caller, actorOf(caller), live.row, found);
-  }
-
-  /** Finds what commands name and the state does not hold: in the batch's own writes, else in the store. */
-  async #lookUp(live: LiveSession, references: References): Promise<Found | Refusal> {
-    const { row, state } = live;
-    const written = this.provisional.writtenTo(row);
-    const records: Found["records"] = new Map();
-    const bodies: Found["bodies"] = new Map();
-    for (const id of references.recordIds) {
-      if (isOpen(state, id)) continue;
-      const record = written.records.get(id) ?? (await findRecord(this.#options.store, row, id));
-      if (isRefusal(record)) return record;
-      if (record !== undefined) records.set(id, record);
-    }
-    for (const ref of references.bodyRefs) {
-      const body = written.bodies.get(ref) ?? (await findBody(this.#options.store, row, ref));
-      if (isRefusal(body)) return body;
-      if (body !== undefined) bodies.set(ref, body);
-    }
-    return { records, bodies };
-  }
-
-  async #recordsOf(
-    session: SessionRef,
-    replies: readonly (readonly bigint[])[],
-  ): Promise<Replies | Refusal> {
-    const written = this.provisional.writtenTo(session).events;
-    const out: EventRecord[][] = [];
-    for (const sequences of replies) {
-      const records: EventRecord[] = [];
-      for (const sequence of sequences) {
-        const record = written.get(sequence) ?? (await this.#storedEvent(session, sequence));
-        if (isRefusal(record)) return record;
-        records.push(record);
-      }
-      out.push(records);
-    }
-    return out;
-  }
-
-  async #storedEvent(session: SessionRef, sequence: bigint): Promise<EventRecord | Refusal> {
-    const row = await this.#options.store.readEvent(session, sequence);
-    if (row === undefined) throw new Error(`event ${sequence} of a known request is missing`);
-    const payload = openPayload(row);
-    return isRefusal(payload) ? payload : (payload.record ?? create(EventRecordSchema));
-  }
-
-  #facts(caller: Caller, actor: Actor, session: SessionRef, found: Found): Facts {
-    return {
-      now: timestampFromMs(this.#nowMs),
-      caller,
-      actor,
-      limits: this.#options.limits,
-      mintId: this.#options.mintId,
-      settledRecord: (id) => found.records.get(id),
-      storedBody: (ref) => found.bodies.get(ref),
-      isAnswerToken: (ask, token) => this.#options.tokens.isTokenOf(session, ask, token),
-    };
-  }
-
-  #writeContext(caller: Caller): Omit<WriteContext, "session" | "before"> {
-    const { randomBytes, snapshotEvery } = this.#options;
-    return {
-      caller,
-      actor: actorOf(caller),
-      nowMs: this.#nowMs,
-      positionBefore: this.provisional.position,
-      randomBytes,
-      snapshotEvery,
-    };
-  }
-
-  #write(context: WriteContext, decision: SessionDecision, memo: Memo): Replies {
-    const decided = writeOf(context, decision, {
-      creation: memo.creation,
-      request: memo.requestId === undefined ? undefined : requestRow(memo, decision),
-    });
-    this.provisional.add(decided);
-    return decision.replies.map((reply) => reply.map(({ record }) => record));
+  async #expire(caller: Caller, { session, dueIds }: Expiration): Promise<Replies | Refusal> {
+    const loaded = await this.#context.session(session);
+    if (loaded === undefined) return refuseUnknownSession();
+    if (loaded.kind === "read-only") return refuseReadOnly();
+    this.#context.expired(caller, loaded, dueIds);
+    return [];
   }
 }
 
-/** A request that is new, about a session that can take it. */
-interface Taken {
-  readonly kind: "taken";
-  readonly session: SessionRef;
-  readonly live: LiveSession;
+function isReplies(value: object): value is Replies {
+  return Array.isArray(value);
+}
+
+/** A session that can be imported, as it is before. */
+interface Importable {
+  readonly kind: "importable";
+  readonly before: LiveSession | undefined;
   readonly digest: Uint8Array;
 }
 
-function isTaken(value: Taken | Replies | Refusal): value is Taken {
-  return "kind" in value && value.kind === "taken";
-}
-
-/** A delegation as the parent sees it. */
+/** A delegation as the parent sees it, and what writes it there. */
 interface Delegated {
   readonly standing: Standing;
-  readonly write: DecidedWrite;
-}
-
-const NOT_REMEMBERED = { creation: undefined, request: undefined };
-
-/** What was looked up for a command. */
-interface Found {
-  readonly records: Map<string, EventRecord["record"]>;
-  readonly bodies: Map<string, ReturnType<Facts["storedBody"]> & object>;
-}
-
-const NOTHING_FOUND: Found = { records: new Map(), bodies: new Map() };
-const NOTHING_DUE: ReadonlySet<string> = new Set();
-
-function actorOf({ subject }: Caller): Actor {
-  return create(ActorSchema, { subject, kind: ActorKind.PRINCIPAL });
-}
-
-/** How a request is remembered. */
-type Memo = { readonly creation: CreationRow; readonly requestId?: undefined } | RequestMemo;
-
-interface RequestMemo {
-  readonly creation?: undefined;
-  readonly session: SessionRef;
-  readonly requestId: string;
-  readonly digest: Uint8Array;
-  /** The session that the events are in, if the request made one. */
-  readonly madeSessionId?: string;
-}
-
-function requestRow({ session, ...memo }: RequestMemo, decision: SessionDecision): RequestRow {
-  const outcome = create(RequestOutcomeSchema, {
-    madeSessionId: memo.madeSessionId ?? "",
-    commands: decision.replies.map((reply) => ({
-      sequences: reply.map(({ sequence }) => sequence),
-    })),
-  });
-  const { requestId, digest } = memo;
-  const row = { requestId, digest, outcome: toBinary(RequestOutcomeSchema, outcome) };
-  return { ...row, checksum: requestChecksum(session, row) };
-}
-
-/** The session, if it takes a request of the kind. */
-function writable(loaded: LoadedSession, requestKind: string): LiveSession | Refusal {
-  if (loaded.kind === "read-only") return refuseReadOnly();
-  return refuseClosed(loaded.state, requestKind) ?? loaded;
-}
-
-function refuseReused(): Refusal {
-  return refuse(ErrorReason.REQUEST_ID_REUSED, "the request id was used with another message");
-}
-
-function refuseReadOnly(): Refusal {
-  return refuse(
-    ErrorReason.HIGH_WATER_UNAVAILABLE,
-    "the session's last revision cannot be established; it is read-only",
-  );
+  readonly write: () => void;
 }

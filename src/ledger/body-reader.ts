@@ -2,9 +2,10 @@ import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import type { Body } from "../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import type { ToolCall, ToolResult } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { isRefOf } from "../domain/archive.js";
 import { equalBytes } from "../domain/bytes.js";
 import type { KnownBody } from "../domain/decide/draft.js";
-import { bodyRef as bodyRefOf } from "../domain/identity.js";
+import { isArchiveRef } from "../domain/identity.js";
 import { isJsonObject } from "../domain/json-object.js";
 import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.js";
 import { sha256 } from "../domain/sha256.js";
@@ -41,7 +42,7 @@ export class BodyReader {
     bodyRef: string,
     range: BodyRange,
   ): Promise<Iterable<BodyChunk> | Refusal> {
-    const body = await this.#store.readBody(session, bodyRef);
+    const body = await readServedBody(this.#store, session, bodyRef);
     if (body === undefined) {
       return refuse(ErrorReason.BODY_NOT_FOUND, "the session has no such body");
     }
@@ -101,7 +102,7 @@ export async function findBody(
   session: SessionRef,
   bodyRef: string,
 ): Promise<KnownBody | undefined | Refusal> {
-  const body = await store.readBody(session, bodyRef);
+  const body = await readServedBody(store, session, bodyRef);
   if (body === undefined) return undefined;
   if (!isIntactBody(session, body)) return refuseDamagedBody(bodyRef);
   const { sha256: digest, data } = body;
@@ -113,12 +114,21 @@ export async function findBody(
   };
 }
 
+/** A body that may be shown and named: sources of older systems hold what is private. */
+function readServedBody(
+  store: Store,
+  session: SessionRef,
+  bodyRef: string,
+): Promise<BodyRow | undefined> {
+  return isArchiveRef(bodyRef) ? Promise.resolve(undefined) : store.readBody(session, bodyRef);
+}
+
 /** Whether the bytes are those that the reference was made of, and the row says so. */
 export function isIntactBody({ sessionId }: SessionRef, body: BodyRow): boolean {
   const digest = sha256(body.data);
   return (
     equalBytes(digest, body.sha256) &&
-    body.bodyRef === bodyRefOf(sessionId, digest) &&
+    isRefOf(sessionId, body.bodyRef, digest) &&
     body.sizeBytes === body.data.length
   );
 }

@@ -1,6 +1,9 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
-import { ProviderPairingSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
+import {
+  ProviderPairingSchema,
+  type ProviderPairing,
+} from "../../gen/toolmark/engine/v1/command_pb.js";
 import { EventPayloadSchema, type EventPayload } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
@@ -11,6 +14,7 @@ import { chainAfter, commit, isChainAfter, isCommitment } from "../domain/chain.
 import { deadlineMsOf, waitsUntilMs } from "../domain/deadline.js";
 import { recordIdOf, toolCallIdOf } from "../domain/record-id.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
+import { bringsRecords } from "../domain/session-record.js";
 import type { DraftEvent } from "../domain/session-state.js";
 import {
   RecordFamily,
@@ -28,6 +32,7 @@ import {
 const FAMILY = {
   session: RecordFamily.session,
   forked: RecordFamily.session,
+  adopted: RecordFamily.session,
   run: RecordFamily.run,
   turn: RecordFamily.turn,
   message: RecordFamily.message,
@@ -81,7 +86,11 @@ export function sealEvent(
     create(EventPayloadSchema, { actor, record: draft.record }),
   );
   const salt = randomBytes(SALT_BYTES);
-  const pairing = sealPairing(draft, sequence, randomBytes);
+  const { record } = draft.record;
+  const pairing =
+    draft.pairing === undefined || record.case !== "toolCall"
+      ? undefined
+      : sealPairing(record.value.toolCallId, draft.pairing, sequence, randomBytes);
   const chained = {
     sessionId,
     sequence,
@@ -105,7 +114,7 @@ export function sealEvent(
     privateCommitment,
     chain: chainAfter(chainBefore, chained),
   };
-  return { event: { row, ...indexOf(draft.record.record) }, pairing: pairing?.row };
+  return { event: { row, ...indexOf(record) }, pairing: pairing?.row };
 }
 
 /** What an event's record is found by. */
@@ -131,15 +140,15 @@ function deadlineOf(record: EventRecord["record"]): Deadline | undefined {
   return { timeMs: waitsUntilMs(record.value) };
 }
 
-function sealPairing(
-  { pairing, record: { record } }: DraftEvent,
+/** Salts and commits to what a provider called a call. `sequence` is of the event that brings the commitment. */
+export function sealPairing(
+  toolCallId: string,
+  pairing: ProviderPairing,
   sequence: bigint,
   randomBytes: (size: number) => Uint8Array,
-): { readonly row: PairingRow; readonly commitment: Uint8Array } | undefined {
-  if (pairing === undefined || record.case !== "toolCall") return undefined;
+): { readonly row: PairingRow; readonly commitment: Uint8Array } {
   const bytes = toBinary(ProviderPairingSchema, pairing);
   const salt = randomBytes(SALT_BYTES);
-  const { toolCallId } = record.value;
   return {
     row: { toolCallId, sequence, salt, pairing: bytes },
     commitment: commit(salt, bytes),
@@ -179,8 +188,8 @@ export function openPayload(row: EventRow): EventPayload | Refusal {
 }
 
 /**
- * The record of the last event that the index names, checked to be of the record that it names. Of a record that a fork
- * copied: the event that brought it.
+ * The record of the last event that the index names, checked to be of the record that it names. Of a record without an
+ * event of its own: the event that brought it.
  */
 export function openIndexed(indexed: IndexedRecord): EventRecord | Refusal {
   const { event, lastSequence, lastChain } = indexed;
@@ -191,11 +200,12 @@ export function openIndexed(indexed: IndexedRecord): EventRecord | Refusal {
   if (isRefusal(payload)) return payload;
   const { record } = payload;
   if (record === undefined) return refuseDamaged(lastSequence);
-  const isNamed = isInherited(indexed) || isSameKey(recordKeyOf(record.record), indexed);
+  const isBrought = isInherited(indexed) && bringsRecords(record.record);
+  const isNamed = isBrought || isSameKey(recordKeyOf(record.record), indexed);
   return isNamed ? record : refuseDamaged(lastSequence);
 }
 
-/** Whether a fork copied the record: the places of those are before every event's. */
+/** Whether another record's event brought the record: the places of those are before every event's. */
 export function isInherited({ firstSequence }: Pick<RecordPlace, "firstSequence">): boolean {
   return firstSequence < 0n;
 }
@@ -216,13 +226,18 @@ export function openAsk({ event, ...place }: IndexedAsk): Ask | Refusal {
   }
   const payload = openPayload(event);
   if (isRefusal(payload)) return payload;
-  const record = payload.record?.record;
-  if (record?.case !== "ask") return refuseDamagedRow(place.askId);
-  const { askId, toolCallId } = record.value;
-  const isNamed = askId === place.askId && toolCallId === place.toolCallId;
-  return isNamed && isSameEntry(askEntryOf(record), place)
-    ? record.value
+  const ask = askOf(payload.record?.record ?? { case: undefined }, place.askId);
+  const isNamed = ask?.askId === place.askId && ask.toolCallId === place.toolCallId;
+  return isNamed && isSameEntry(askEntryOf({ case: "ask", value: ask }), place)
+    ? ask
     : refuseDamagedRow(place.askId);
+}
+
+/** The ask that an event carries, or brings with the session that it adopts. */
+function askOf(record: EventRecord["record"], askId: string): Ask | undefined {
+  if (record.case === "ask") return record.value;
+  if (record.case !== "adopted") return undefined;
+  return record.value.asks.find((ask) => ask.askId === askId);
 }
 
 function isSameEntry(found: AskEntry | undefined, indexed: AskEntry): boolean {

@@ -4,7 +4,7 @@ import type { Session } from "../../gen/toolmark/v1/session_pb.js";
 import { CHAIN_START } from "../domain/chain.js";
 import { recordIdOf } from "../domain/record-id.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
-import { sessionOf } from "../domain/session-record.js";
+import { bringsRecords, sessionOf } from "../domain/session-record.js";
 import { TurnSpans } from "../domain/turn-spans.js";
 import { readBaseState } from "./base-state.js";
 import { readLog, type ReadPace } from "./read-log.js";
@@ -30,6 +30,8 @@ export class History {
   sequence = 0n;
   chain: Uint8Array = CHAIN_START;
   highWater = 0n;
+  /** Of the last event that brought records of an older system, 0 if none did. */
+  adoptedSequence = 0n;
   /** What was archived last, and the text that stands for it. -1 if nothing was. */
   archivedThrough = -1n;
   summary = "";
@@ -42,19 +44,20 @@ export class History {
     this.spans.add(row.sequence, event);
     this.session = sessionOf(record) ?? this.session;
     if (record.case === "forked") this.highWater = record.value.highWater;
+    if (record.case === "adopted") this.adoptedSequence = row.sequence;
     if (record.case === "compaction") {
       this.archivedThrough = record.value.throughSequence;
       this.summary = record.value.summary;
     }
     const id = recordIdOf(record);
-    if (id === undefined || record.case === "forked") return;
+    if (id === undefined || bringsRecords(record)) return;
     const known = this.records.get(id);
     const { privateCommitment } = known ?? row;
     const first = known?.first ?? row.sequence;
     this.records.set(id, { record: event, first, isArchived: false, privateCommitment });
   }
 
-  /** Begins with what the session copied itself. */
+  /** Begins with records that have no events here. */
   inherit(base: BaseState): void {
     this.summary = base.summary;
     for (const [index, { record, privateCommitment }] of base.records.entries()) {
@@ -82,7 +85,7 @@ export async function readHistory(
     if (isRefusal(event)) return event;
     history.add(event.row, event.record);
     const { record } = event.record;
-    if (record.case !== "forked") continue;
+    if (!bringsRecords(record)) continue;
     const base = await readBaseState(store, row, record.value);
     if (isRefusal(base)) return base;
     history.inherit(base);

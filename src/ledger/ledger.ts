@@ -2,11 +2,12 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { invariant, InvariantError } from "../domain/invariant.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
-import { Batch, type BatchOptions, type Replies, type Waiting } from "./batch.js";
+import { Batch } from "./batch.js";
+import type { BatchOptions, Replies, Waiting } from "./batch-context.js";
 import { sessionKey, type LoadedSession } from "./live-session.js";
 import { loadSession, type LoadWarning } from "./load-session.js";
 import type { CommitFeed } from "./commit-feed.js";
-import type { Expiration, Mutation, SessionRequest, Trial } from "./mutation.js";
+import type { AdoptionOfMounted, Expiration, Mutation, SessionRequest, Trial } from "./mutation.js";
 import type { ReviewDetails } from "./review-details.js";
 import { takeSnapshot } from "./snapshot.js";
 import {
@@ -37,6 +38,14 @@ export interface LedgerOptions extends BatchOptions {
   readonly commits: CommitFeed;
   /** Keeps the details of reviews that were committed. */
   readonly details: ReviewDetails;
+  /** Older sessions that are mounted. Default: there are none. */
+  readonly mounts?: Mounts | undefined;
+}
+
+/** Older sessions that can be read and are not stored: they are brought in by the first write to them. */
+export interface Mounts {
+  /** Absent if there is none of that id, or if it was brought in. */
+  find(session: SessionRef): Promise<LoadedSession | undefined>;
 }
 
 /** Is told what an operator must know. */
@@ -50,7 +59,7 @@ export interface LedgerObserver {
 
 interface Pending {
   readonly caller: Caller;
-  readonly mutation: Mutation | Trial | Expiration;
+  readonly mutation: Mutation | Trial | Expiration | AdoptionOfMounted;
   readonly waiting: Waiting;
   readonly resolve: (reply: Replies | Refusal) => void;
   readonly reject: (error: Error) => void;
@@ -112,6 +121,13 @@ export class Ledger {
     const caller: Caller = { tenant: session.tenant, subject: "", scope: "tenant" };
     const expiration = { kind: "expire", session, dueIds: new Set(recordIds) } as const;
     return !isRefusal(await this.#enqueue(caller, expiration, NEVER_ABORTED));
+  }
+
+  /** Brings in a session if it is only mounted. */
+  async adopt(session: SessionRef): Promise<Refusal | undefined> {
+    const caller: Caller = { tenant: session.tenant, subject: "", scope: "tenant" };
+    const adopted = await this.#enqueue(caller, { kind: "adopt", session }, NEVER_ABORTED);
+    return isRefusal(adopted) ? adopted : undefined;
   }
 
   #enqueue(
@@ -264,6 +280,8 @@ export class Ledger {
     const key = sessionKey(session);
     const known = this.#sessions.get(key);
     if (known !== undefined) return known;
+    const mounted = await this.#options.mounts?.find(session);
+    if (mounted !== undefined) return mounted;
     const row = await this.#options.store.findSession(session);
     if (row === undefined) return undefined;
     const loaded = await loadSession(this.#options.store, row, (warning) => {
@@ -284,7 +302,9 @@ export class Ledger {
 
 /** Creations are remembered by their principal instead, so none is found for the empty session id. */
 function requestRef({ caller: { tenant }, mutation }: Pending): RequestRef {
-  if (mutation.kind === "expire") return { session: mutation.session, requestId: "" };
+  if (mutation.kind === "expire" || mutation.kind === "adopt") {
+    return { session: mutation.session, requestId: "" };
+  }
   const { kind, request } = mutation.kind === "try" ? mutation.tried : mutation;
   const sessionId = kind === "createSession" ? "" : request.sessionId;
   return { session: { tenant, sessionId }, requestId: request.requestId };

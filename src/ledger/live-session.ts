@@ -1,4 +1,5 @@
 import type { SessionState } from "../domain/session-state.js";
+import type { PreparedAdoption } from "./prepare-adoption.js";
 import type { SessionRef, SessionRow } from "./store-port.js";
 
 /** A session that takes commands, as the write path holds it. */
@@ -7,6 +8,8 @@ export interface LiveSession {
   readonly row: SessionRow;
   readonly state: SessionState;
   readonly eventsSinceSnapshot: number;
+  /** Set if the session is only mounted: its first write brings it in. */
+  readonly mounted?: PreparedAdoption | undefined;
 }
 
 /** A session whose last revision cannot be established: it can be read, never guessed for. */

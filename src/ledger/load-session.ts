@@ -6,7 +6,9 @@ import { CHAIN_START, commit } from "../domain/chain.js";
 import { evolve } from "../domain/evolve.js";
 import { InvariantError } from "../domain/invariant.js";
 import { isRefusal } from "../domain/refusal.js";
+import { baseBodyOf } from "../domain/session-record.js";
 import type { DraftEvent, OpenCall, SessionState } from "../domain/session-state.js";
+import { readBaseState } from "./base-state.js";
 import { isIntactSession } from "./checksums.js";
 import { followsChain, openPayload } from "./event-codec.js";
 import type { LoadedSession } from "./live-session.js";
@@ -164,22 +166,60 @@ async function addProviderIds(
   for (const pairing of await store.readPairings(row, [...state.openCalls.keys()])) {
     pairings.set(pairing.toolCallId, pairing);
   }
+  const adopted = await adoptedCommitments(store, row, state);
   const openCalls = new Map<string, OpenCall>();
   for (const [id, open] of state.openCalls) {
-    const first = (await store.findRecord(row, id))?.firstSequence;
-    const event = first === undefined ? undefined : await store.readEvent(row, first);
-    if (event === undefined) throw new Unproven(`the first event of call ${id} is missing`);
-    openCalls.set(id, { ...open, providerCallId: providerIdOf(event, pairings.get(id)) });
+    const committed = adopted.has(id) ? adopted.get(id) : await firstCommitment(store, row, id);
+    openCalls.set(id, { ...open, providerCallId: providerIdOf(id, committed, pairings.get(id)) });
   }
   return { ...state, openCalls };
 }
 
-function providerIdOf(event: EventRow, pairing: PairingRow | undefined): string {
-  const committed = event.privateCommitment;
+async function firstCommitment(
+  store: Store,
+  row: SessionRow,
+  toolCallId: string,
+): Promise<Uint8Array | undefined> {
+  const first = (await store.findRecord(row, toolCallId))?.firstSequence;
+  const event = first === undefined ? undefined : await store.readEvent(row, first);
+  if (event === undefined) throw new Unproven(`the first event of call ${toolCallId} is missing`);
+  return event.privateCommitment;
+}
+
+/** Calls of an older system have no first event: their commitments stand beside them in the base state. */
+async function adoptedCommitments(
+  store: Store,
+  row: SessionRow,
+  { adoptedSequence }: SessionState,
+): Promise<Map<string, Uint8Array | undefined>> {
+  const commitments = new Map<string, Uint8Array | undefined>();
+  if (adoptedSequence === 0n) return commitments;
+  const event = await store.readEvent(row, adoptedSequence);
+  const payload = event && openPayload(event);
+  if (payload === undefined || isRefusal(payload)) {
+    throw new Unproven(`event ${adoptedSequence} is damaged`);
+  }
+  const base = await readBaseState(store, row, {
+    base: baseBodyOf(payload.record?.record ?? { case: undefined }),
+  });
+  if (isRefusal(base)) throw new Unproven("the records of the older system are damaged");
+  for (const { record, privateCommitment } of base.records) {
+    if (record?.record.case !== "toolCall") continue;
+    const committed = privateCommitment.length === 0 ? undefined : privateCommitment;
+    commitments.set(record.record.value.toolCallId, committed);
+  }
+  return commitments;
+}
+
+function providerIdOf(
+  toolCallId: string,
+  committed: Uint8Array | undefined,
+  pairing: PairingRow | undefined,
+): string {
   if (committed === undefined) return "";
   const { salt, pairing: bytes } = pairing ?? {};
   if (salt === undefined || bytes === undefined || !equalBytes(commit(salt, bytes), committed)) {
-    throw new Unproven(`the provider pairing of event ${event.sequence} is damaged`);
+    throw new Unproven(`the provider pairing of call ${toolCallId} is damaged`);
   }
   return fromBinary(ProviderPairingSchema, bytes).providerCallId ?? "";
 }

@@ -14,13 +14,16 @@ import {
   CreateSessionRequestSchema,
   EndSessionRequestSchema,
   ForkSessionRequestSchema,
+  ImportSessionRequestSchema,
   type CompactSessionRequest,
   type CreateSessionRequest,
   type EndSessionRequest,
   type ForkSessionRequest,
+  type ImportSessionRequest,
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { ForkBase } from "../domain/decide/fork-session.js";
 import { digestOf } from "../domain/sha256.js";
+import type { PreparedAdoption } from "./prepare-adoption.js";
 import type { BodyCopy, InheritedRecord, PairingRow, SessionRef } from "./store-port.js";
 
 /** A request that changes an existing session. */
@@ -53,7 +56,8 @@ export interface Fork extends ForkRequest {
 }
 
 /** A request about an existing session, without what has to be made ready for it. */
-export type SessionRequest = Exclude<SessionMutation, Compaction> | CompactionRequest | ForkRequest;
+export type SessionRequest =
+  Exclude<SessionMutation, Compaction> | CompactionRequest | ForkRequest | ImportRequest;
 
 /** A session as it stood after an event, made ready to begin another one. */
 export interface SessionCopy extends ForkBase {
@@ -61,6 +65,23 @@ export interface SessionCopy extends ForkBase {
   readonly inherited: readonly InheritedRecord[];
   readonly bodyCopies: readonly BodyCopy[];
   readonly pairings: readonly PairingRow[];
+}
+
+interface ImportRequest {
+  readonly kind: "importSession";
+  /** Without parts: retries send others. */
+  readonly request: ImportSessionRequest;
+}
+
+/** A request to bring in an older session, with that session. */
+export interface Import extends ImportRequest {
+  readonly adoption: PreparedAdoption;
+}
+
+/** Brings in an older session that is only mounted, for a request that reads its log before it is carried out. */
+export interface AdoptionOfMounted {
+  readonly kind: "adopt";
+  readonly session: SessionRef;
 }
 
 /** Ends what is unfinished in a session, for a request to end one above it. */
@@ -75,7 +96,7 @@ export interface Creation {
   readonly request: CreateSessionRequest;
 }
 
-export type Mutation = SessionMutation | Fork | Creation;
+export type Mutation = SessionMutation | Fork | Creation | Import;
 
 /** Whether a request would be taken up now: asked before it is made ready, which takes time or has effects. */
 export interface Trial {
@@ -103,6 +124,12 @@ function encodeWithoutRequestId(mutation: SessionRequest | Creation): Uint8Array
       return toBinary(CompactSessionRequestSchema, { ...mutation.request, requestId: "" });
     case "forkSession":
       return toBinary(ForkSessionRequestSchema, { ...mutation.request, requestId: "" });
+    case "importSession":
+      return toBinary(ImportSessionRequestSchema, {
+        ...mutation.request,
+        requestId: "",
+        parts: [],
+      });
     case "cancelUnfinished":
       return new Uint8Array(0);
     case "answerAsk":

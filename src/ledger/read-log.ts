@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import { CHAIN_START } from "../domain/chain.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
-import type { Waiting } from "./batch.js";
+import type { Waiting } from "./batch-context.js";
 import { followsChain, openPayload, refuseDamaged } from "./event-codec.js";
 import type { EventRow, SessionRef, Store } from "./store-port.js";
 

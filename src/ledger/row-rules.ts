@@ -1,7 +1,8 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { BaseStateSchema } from "../../gen/toolmark/v1/base_state_pb.js";
+import { EventKind } from "../domain/event-kind.js";
 import { isRefusal } from "../domain/refusal.js";
-import { sessionOf } from "../domain/session-record.js";
+import { baseBodyOf, sessionOf } from "../domain/session-record.js";
 import { isSha256 } from "../domain/sha256.js";
 import { inheritedRecords } from "./base-state.js";
 import { creationChecksum, requestChecksum, sessionChecksum } from "./checksums.js";
@@ -21,13 +22,17 @@ export const ROW_RULES: RowRules = {
     const session = sessionOf(payload.record?.record ?? { case: undefined });
     return session && standingOf(session);
   },
-  baseRefOf: (first) => {
-    const payload = openPayload(first);
-    const record = isRefusal(payload) ? undefined : payload.record?.record;
-    return record?.case === "forked" ? record.value.base?.bodyRef : undefined;
+  baseRefOf: (row) => {
+    const brings = row.kind === EventKind.forked || row.kind === EventKind.adopted;
+    const payload = brings ? openPayload(row) : undefined;
+    if (payload === undefined || isRefusal(payload)) return undefined;
+    return baseBodyOf(payload.record?.record ?? { case: undefined })?.bodyRef;
   },
-  inheritedOf: ({ sha256, data }) =>
-    isSha256(sha256, data) ? inheritedRecords(fromBinary(BaseStateSchema, data)) : undefined,
+  inheritedOf: ({ kind }, { sha256, data }) => {
+    if (!isSha256(sha256, data)) return undefined;
+    const by = kind === EventKind.adopted ? "adopted" : "forked";
+    return inheritedRecords(fromBinary(BaseStateSchema, data), by);
+  },
   followsChain,
   sessionChecksum,
   requestChecksum,

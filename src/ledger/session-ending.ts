@@ -13,7 +13,7 @@ import type { Limits } from "../domain/limits.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { digestOf } from "../domain/sha256.js";
-import type { Replies, Waiting } from "./batch.js";
+import type { Replies, Waiting } from "./batch-context.js";
 import { requestChecksum } from "./checksums.js";
 import { openPayload, refuseDamaged, refuseDamagedRow } from "./event-codec.js";
 import type { Ledger } from "./ledger.js";

@@ -13,12 +13,14 @@ import { inheritedRecord, isCopied } from "../domain/inherited.js";
 import { invariant } from "../domain/invariant.js";
 import type { Limits } from "../domain/limits.js";
 import type { Caller } from "../domain/principal.js";
+import { toolCallIdOf } from "../domain/record-id.js";
 import { storedBodiesOf } from "../domain/record-bodies.js";
 import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.js";
 import { inheritedRecords } from "./base-state.js";
-import type { Replies, Waiting } from "./batch.js";
+import type { Replies, Waiting } from "./batch-context.js";
 import { isIntactBody, refuseDamagedBody } from "./body-reader.js";
 import { refuseDamagedRow } from "./event-codec.js";
+import { adoptedRow } from "./adopted-row.js";
 import { readHistory, type CopiedRecord, type History } from "./fork-history.js";
 import type { Ledger } from "./ledger.js";
 import type { SessionCopy } from "./mutation.js";
@@ -59,7 +61,9 @@ export class SessionFork {
     if (isRefusal(row)) return row;
     const first = await ledger.tryOut(caller, { kind: "forkSession", request }, waiting);
     if (isRefusal(first) || first.length > 0) return first;
-    const copy = await this.#copy(row, request, waiting);
+    const stored = await adoptedRow(ledger, store, row);
+    if (isRefusal(stored)) return stored;
+    const copy = await this.#copy(stored, request, waiting);
     if (isRefusal(copy)) return copy;
     return ledger.submit(caller, { kind: "forkSession", request, copy }, waiting);
   }
@@ -79,7 +83,7 @@ export class SessionFork {
     const { session: source, chain: sourceChain, highWater } = history;
     invariant(source !== undefined, "a log begins with its session");
     const newSessionId = this.#options.mintId("session");
-    const records = [...history.records.values()].filter(({ record }) => isCopied(record.record));
+    const records = copiedRecords(history);
     const base = baseOf(records, history, { newSessionId, sourceId: row.sessionId });
     const bytes = toBinary(BaseStateSchema, base);
     const { bodyBytes } = this.#options.limits;
@@ -96,7 +100,7 @@ export class SessionFork {
       sourceChain,
       highWater,
       base: bytes,
-      inherited: inheritedRecords(base),
+      inherited: inheritedRecords(base, "forked"),
       bodyCopies: copies,
       pairings,
     };
@@ -114,7 +118,9 @@ export class SessionFork {
     const history = await read(through);
     if (isRefusal(history)) return history;
     const cut = history.spans.cutAt(through);
-    return cut === through ? history : read(cut);
+    const { adoptedSequence } = history;
+    const settled = cut < adoptedSequence ? adoptedSequence : cut;
+    return settled === through ? history : read(settled);
   }
 
   /** What is damaged in the source would be damaged in the fork. */
@@ -153,6 +159,21 @@ export class SessionFork {
     // Covered by the commitments in the base state, which the first event brings.
     return intact.map((pairing) => ({ ...pairing, sequence: 1n }));
   }
+}
+
+/** An adopted session is brought by one event: what was unfinished in it then is left out by its turns. */
+function copiedRecords({ records, spans }: History): CopiedRecord[] {
+  const unfinished = spans.unfinishedTurnIds;
+  const ofTurns = new Set<string>();
+  for (const { record } of records.values()) {
+    if (record.record.case !== "toolCall" || !unfinished.has(record.record.value.turnId)) continue;
+    ofTurns.add(record.record.value.toolCallId);
+  }
+  return [...records.values()].filter(({ record: { record } }) => {
+    if (record.case === "turn" && unfinished.has(record.value.turnId)) return false;
+    const callId = record.case === "toolCall" ? record.value.toolCallId : toolCallIdOf(record);
+    return isCopied(record) && (callId === undefined || !ofTurns.has(callId));
+  });
 }
 
 function isPaired(

@@ -46,6 +46,7 @@ export function restoreState(
       pendingAuthorizations.map((pending) => [pending.authorizationId, pending]),
     ),
     compactedThrough: stored.compactedThrough,
+    adoptedSequence: stored.adoptedSequence,
   };
 }
 

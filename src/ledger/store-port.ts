@@ -74,12 +74,6 @@ export interface RecordKey {
   readonly toolCallId: string | undefined;
 }
 
-/** A record that a fork copied. */
-export interface InheritedRecord extends RecordKey {
-  /** Below 0: before every record that has an event. */
-  readonly firstSequence: bigint;
-}
-
 /** What the inbox finds an ask by. Only the state changes after the ask's first event. */
 export interface AskEntry {
   readonly toolName: string;
@@ -95,6 +89,16 @@ export interface Deadline {
   readonly timeMs: number | undefined;
 }
 
+/** A record that an event brings besides its own: one that a fork copied, or that an older system kept. */
+export interface InheritedRecord extends RecordKey {
+  /** Below 0: before every record that has an event. */
+  readonly firstSequence: bigint;
+  /** The inbox entry, exactly if it is an ask. */
+  readonly ask: AskEntry | undefined;
+  /** As that of an event. */
+  readonly deadline: Deadline | undefined;
+}
+
 export interface NewEvent {
   readonly row: EventRow;
   /** Absent for events that update no record. */
@@ -103,13 +107,13 @@ export interface NewEvent {
   readonly ask: AskEntry | undefined;
   /** The record's deadline after the event, replacing an earlier one. Absent for records that never have one. */
   readonly deadline: Deadline | undefined;
-  /** Records that the event brings besides, copied by a fork, in the order of their places. Absent: none. */
+  /** Records that the event brings besides, in the order of their places. Absent: none. */
   readonly inherited?: readonly InheritedRecord[] | undefined;
 }
 
 /** A record's place in the index. */
 export interface RecordPlace extends RecordKey {
-  /** Sequence of the record's first event; the order of listing. Negative for records that a fork copied. */
+  /** Sequence of the record's first event; the order of listing. Negative for records that another event brought. */
   readonly firstSequence: bigint;
   readonly lastSequence: bigint;
   /** Chain value after the last event, as written with it: tells that event from an older one. */
@@ -262,6 +266,8 @@ export class StoreFault extends Error {
     /** `damaged`: the file is. `unreadable`: it cannot be read. `busy`: another process holds it. */
     readonly reason: "damaged" | "unreadable" | "busy",
     cause: Error,
+    /** Where, for callers. */
+    readonly where: Readonly<Record<string, string>> = {},
   ) {
     super(`the store could not be read: ${cause.message}`, { cause });
   }
@@ -377,10 +383,10 @@ export interface SessionRows {
 export interface RowRules {
   /** What is found by the event. Absent if the row does not match its commitment. */
   indexOf(row: EventRow): Omit<NewEvent, "row"> | undefined;
-  /** Where the records are that the session's first event brings: a body. Absent if it brings none. */
-  baseRefOf(first: EventRow): string | undefined;
-  /** The records that a body brings. Absent if it is damaged. */
-  inheritedOf(base: Pick<BodyRow, "sha256" | "data">): InheritedRecord[] | undefined;
+  /** Where the records are that an event brings: a body. Absent if it brings none. */
+  baseRefOf(row: EventRow): string | undefined;
+  /** The records that an event brings by a body. Absent if that is damaged. */
+  inheritedOf(row: EventRow, base: Pick<BodyRow, "sha256" | "data">): InheritedRecord[] | undefined;
   /** Where the session stands, by its first event. Absent if the row does not match its commitment. */
   standingOf(first: EventRow): Pick<SessionRow, "parentSessionId" | "rootSessionId"> | undefined;
   followsChain(sessionId: string, chainBefore: Uint8Array, row: EventRow): boolean;

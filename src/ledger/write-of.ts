@@ -25,8 +25,9 @@ export interface WriteContext {
   readonly snapshotEvery: number;
 }
 
-/** What a new session begins with besides its first event. */
-export type Inheritance = Pick<SessionCopy, "inherited" | "bodyCopies" | "pairings">;
+/** What an event that brings records brings besides itself. */
+export type Inheritance = Pick<SessionCopy, "inherited" | "pairings"> &
+  Partial<Pick<SessionCopy, "bodyCopies">>;
 
 /** Turns a decision into rows: seals its events, moves the head, and takes a snapshot when one is due. */
 export function writeOf(

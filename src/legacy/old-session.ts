@@ -221,3 +221,11 @@ export interface OldLog {
   readonly generation: string | undefined;
   readonly records: readonly OldLogRecord[];
 }
+
+/** What there is of one session. */
+export interface OldSources {
+  /** A snapshot says it too; a log does not. */
+  readonly sessionId: string;
+  readonly snapshot: OldSnapshot | undefined;
+  readonly log: OldLog | undefined;
+}

@@ -7,24 +7,34 @@ import type { DraftCall, Place, TranslationDraft } from "./translation-draft.js"
  * that it follows, by its id; so does this, and only where the id names exactly one call there.
  */
 export class OldTurn {
-  readonly calls: DraftCall[] = [];
+  readonly #calls: DraftCall[] = [];
+  /** By the provider's id; `undefined` where several have it. */
+  readonly #named = new Map<string, DraftCall | undefined>();
 
   constructor(readonly turn: Turn) {}
 
+  get calls(): readonly DraftCall[] {
+    return this.#calls;
+  }
+
+  add(call: DraftCall): void {
+    const { providerCallId } = call.old;
+    this.#named.set(providerCallId, this.#named.has(providerCallId) ? undefined : call);
+    this.#calls.push(call);
+  }
+
   /** The call of the turn that an id names, if it names exactly one. */
   callOf(providerCallId: string): DraftCall | undefined {
-    const named = this.calls.filter(({ old }) => old.providerCallId === providerCallId);
-    return named.length === 1 ? named[0] : undefined;
+    return this.#named.get(providerCallId);
   }
 
   get unanswered(): DraftCall[] {
-    return this.calls.filter(isUnanswered);
+    return this.#calls.filter(isUnanswered);
   }
 
   /** Whether two calls of the turn have one id: then it is not known what the id means. */
   get isAmbiguous(): boolean {
-    const ids = new Set(this.calls.map(({ old }) => old.providerCallId));
-    return ids.size < this.calls.length;
+    return this.#named.size < this.#calls.length;
   }
 }
 

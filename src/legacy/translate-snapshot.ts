@@ -94,7 +94,7 @@ class SnapshotHistory {
     this.#turns.push(this.#last);
     for (const [index, call] of calls.entries()) {
       const place = { occurrence: `${occurrence}/${index}`, runId };
-      this.#last.calls.push(this.#draft.addCall(place, turn, call));
+      this.#last.add(this.#draft.addCall(place, turn, call));
     }
   }
 

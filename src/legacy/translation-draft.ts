@@ -131,6 +131,19 @@ export class TranslationDraft {
     this.#addResultParts(place, parts, { isError });
   }
 
+  /** What was said beside the history: its text, if there is one, and its parts, each on its own. */
+  addLooseMessage(
+    { occurrence }: Place,
+    label: string,
+    { text, parts }: { text: string; parts: readonly OldPart[] },
+  ): void {
+    const { MESSAGE } = LegacyEvidenceKind;
+    if (text !== "") this.addEvidence(occurrence, MESSAGE, { label, content: this.text(text) });
+    for (const [index, part] of parts.entries()) {
+      this.addEvidence(`${occurrence}/${index}`, MESSAGE, { label, content: this.#part(part) });
+    }
+  }
+
   addEvidence(occurrence: string, kind: LegacyEvidenceKind, init: EvidenceInit): LegacyEvidence {
     const { toolCallId, legacyId: named, ...rest } = init;
     const { sessionId } = this;

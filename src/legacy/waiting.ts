@@ -89,16 +89,14 @@ function shownInstead({ arguments: shown }: OldAsk, { call, old }: DraftCall): s
 export function askedCall(turn: OldTurn, ask: OldAsk): DraftCall | undefined {
   if (turn.isAmbiguous) return undefined;
   const { providerCallId, toolName, call } = ask;
-  const open = turn.unanswered;
-  const named =
-    providerCallId === undefined
-      ? open.length === 1
-        ? open[0]
-        : undefined
-      : turn.callOf(providerCallId);
+  const named = providerCallId === undefined ? onlyUnanswered(turn) : turn.callOf(providerCallId);
   if (named === undefined || !isUnanswered(named)) return undefined;
   const isSame = call === undefined || isSameCall(call, named.old);
   return isSame && named.old.toolName === toolName ? named : undefined;
+}
+
+function onlyUnanswered({ unanswered }: OldTurn): DraftCall | undefined {
+  return unanswered.length === 1 ? unanswered[0] : undefined;
 }
 
 /** Keeps a question as evidence: it cannot be answered. */

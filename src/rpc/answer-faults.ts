@@ -26,10 +26,10 @@ export function answerFaults(log: Log, onInvariantBroken: () => void): AnswerFau
 }
 
 /** Why the store did not give what is needed to answer. */
-function refuseRead({ reason }: StoreFault): Refusal {
+function refuseRead({ reason, where }: StoreFault): Refusal {
   switch (reason) {
     case "damaged":
-      return refuse(ErrorReason.DATA_DAMAGED, "the store is damaged where this is kept");
+      return refuse(ErrorReason.DATA_DAMAGED, "the store is damaged where this is kept", where);
     case "busy":
       return refuse(ErrorReason.STORE_BUSY, "the store is busy");
     case "unreadable":

@@ -21,6 +21,7 @@ export const POLICY: Policy = {
   "toolmark.v1.SessionService.CompactSession": ENGINE,
   "toolmark.v1.SessionService.EraseSession": ADMIN,
   "toolmark.v1.SessionService.ExportSession": ADMIN,
+  "toolmark.v1.SessionService.ImportSession": ADMIN,
   "toolmark.v1.SessionService.VerifySession": ADMIN,
 
   "toolmark.v1.HistoryService.GetToolCall": ANY,

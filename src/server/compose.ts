@@ -14,7 +14,9 @@ import { SessionCompaction } from "../ledger/session-compaction.js";
 import { SessionFork } from "../ledger/session-fork.js";
 import type { ReviewDetails } from "../ledger/review-details.js";
 import type { Store } from "../ledger/store-port.js";
+import { SessionImport } from "../ledger/session-import.js";
 import { SessionVerifier } from "../ledger/verify/session-verifier.js";
+import { readSources } from "../legacy/read-sources.js";
 import { bindService, type Binding, type BoundService } from "../rpc/call.js";
 import { approvalHandlers } from "../rpc/handlers/approval.js";
 import { callHandlers, evidenceHandlers, runHandlers } from "../rpc/handlers/engine.js";
@@ -24,12 +26,15 @@ import { sessionHandlers } from "../rpc/handlers/session.js";
 import type { AskWatch } from "../watch/ask-watch.js";
 import type { AwaitAsk } from "../watch/await-ask.js";
 import { nextTurn } from "./next-turn.js";
-import { mintId } from "./system.js";
+import { mintId, nowMs, randomBytes } from "./system.js";
 
 export interface Parts {
   readonly version: string;
   readonly limits: Limits;
+  /** What can be read: what is stored, and older sessions that are mounted. */
   readonly store: Store;
+  /** Only what is stored. Default: the store has nothing else. */
+  readonly stored?: Store;
   readonly ledger: Ledger;
   readonly reader: Reader;
   readonly asks: AskReader;
@@ -40,7 +45,7 @@ export interface Parts {
 
 /** Every service that this server offers, each bound to what it works with. */
 export function composeServices(parts: Parts): Binding {
-  const { version, limits, store, ledger, reader } = parts;
+  const { version, limits, store, ledger, reader, stored = store } = parts;
   const services: BoundService[] = [
     bindService(
       SessionService,
@@ -49,7 +54,10 @@ export function composeServices(parts: Parts): Binding {
         ending: new SessionEnding(ledger, store, limits),
         fork: new SessionFork({ ledger, store, limits, mintId, pause: nextTurn }),
         compaction: new SessionCompaction(ledger, store, nextTurn),
-        verifier: new SessionVerifier(store, nextTurn),
+        importing: new SessionImport({
+          ...{ ledger, store: stored, limits, readSources, randomBytes, nowMs },
+        }),
+        verifier: new SessionVerifier(stored, nextTurn),
       }),
     ),
     bindService(HistoryService, historyHandlers(reader, parts.details)),

@@ -8,6 +8,7 @@ import {
   hosts,
   logLevel,
   optionalPath,
+  tenant,
   STORE_SETTING,
   type Setting,
   type StoreLocation,
@@ -26,6 +27,11 @@ const SETTINGS = {
   readyFile: optionalPath("", "file to write the addresses to once both listeners accept"),
   drainTimeoutMs: count("10000", "longest time that calls in flight are given after a signal"),
   snapshotEvery: count("256", "events of a session between two snapshots"),
+  legacyDir: optionalPath(
+    "",
+    "folder of an older system whose sessions are served; never written to",
+  ),
+  legacyTenant: tenant("default", "the tenant that the sessions of that folder belong to"),
   limitMessageBytes: limit("messageBytes", "largest incoming message"),
   limitOutgoingMessageBytes: limit("outgoingMessageBytes", "largest outgoing message"),
   limitInlineBodyBytes: limit("inlineBodyBytes", "largest body that replies carry in place"),
@@ -54,6 +60,8 @@ export interface Config {
   readonly readyFile: string | undefined;
   readonly drainTimeoutMs: number;
   readonly snapshotEvery: number;
+  readonly legacyDir: string | undefined;
+  readonly legacyTenant: string;
   readonly limits: Limits;
 }
 
@@ -188,6 +196,8 @@ function configOf(values: Values): Config {
     readyFile: values.readyFile,
     drainTimeoutMs: values.drainTimeoutMs,
     snapshotEvery: values.snapshotEvery,
+    legacyDir: values.legacyDir,
+    legacyTenant: values.legacyTenant,
     limits: Object.freeze(limits),
   });
 }

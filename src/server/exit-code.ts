@@ -11,6 +11,8 @@ export const EXIT_CODE = {
   addressUnavailable: 69,
   /** Stored data is damaged, or does not go through a checkpoint. */
   damaged: 65,
+  /** An import left sessions out: they were refused, or the server was lost. The others are imported. */
+  importIncomplete: 66,
   /** A fault of this program, or an invariant that broke. */
   internal: 70,
   /** The store failed while it was served: what was not acknowledged may or may not be stored. */

@@ -1,9 +1,13 @@
+import type { Limits } from "../domain/limits.js";
 import { InvariantError } from "../domain/invariant.js";
 import { answerTokens } from "../ledger/answer-token.js";
 import { AskReader } from "../ledger/ask-reader.js";
 import { CommitFeed } from "../ledger/commit-feed.js";
 import { Expiry } from "../ledger/expiry.js";
 import { Ledger } from "../ledger/ledger.js";
+import { MountedSessions, type LegacyMount } from "../ledger/mounted-sessions.js";
+import { MountedStore } from "../ledger/mounted-store.js";
+import { readSources } from "../legacy/read-sources.js";
 import { Reader } from "../ledger/reader.js";
 import { ROW_RULES } from "../ledger/row-rules.js";
 import { ReviewDetails } from "../ledger/review-details.js";
@@ -19,6 +23,7 @@ import { AskWatch } from "../watch/ask-watch.js";
 import { AwaitAsk } from "../watch/await-ask.js";
 import { composeServices } from "./compose.js";
 import type { Config } from "./config.js";
+import { openLegacyMount } from "./legacy-mount.js";
 import { observeLedger } from "./ledger-observer.js";
 import { serviceMetrics } from "./metrics.js";
 import type { StoreLocation } from "./setting.js";
@@ -60,22 +65,39 @@ export interface ServiceOptions {
 /** Opens the store, puts a ledger on it and serves both on the two listeners. Throws what opening them throws. */
 export async function startService(options: ServiceOptions): Promise<RunningServer> {
   const { store: location } = options.config;
+  const mount = await mountOf(options);
   const store = await (options.openStore ?? openStoreOf(options.log))(location);
   try {
-    return await serveStore(options, store, await secretOf(location, store, options.log));
+    const secret = await secretOf(location, store, options.log);
+    return await serveStore(options, { stored: store, mount, secret });
   } catch (fault) {
     await store.close();
     throw fault;
   }
 }
 
+/** Opened before the store: a folder that cannot be used leaves the store alone. */
+async function mountOf({ config, log }: ServiceOptions): Promise<LegacyMount | undefined> {
+  const { legacyDir: path, legacyTenant: tenant, limits } = config;
+  if (path === undefined) return undefined;
+  return openLegacyMount({ path, tenant, maxBytes: limits.bodyBytes, log });
+}
+
+/** What a server is put on. */
+interface Ground {
+  readonly stored: Store;
+  readonly mount: LegacyMount | undefined;
+  readonly secret: Uint8Array;
+}
+
 async function serveStore(
   options: ServiceOptions,
-  store: Store,
-  secret: Uint8Array,
+  { stored, mount, secret }: Ground,
 ): Promise<RunningServer> {
   const { config, log, version, commits = new CommitFeed() } = options;
   const { limits, snapshotEvery } = config;
+  const mounts = mount && mountedSessions(mount, stored, limits);
+  const store = mounts === undefined ? stored : new MountedStore(stored, mounts);
   const clock = {
     nowMs: options.nowMs ?? nowMs,
     monotonicMs: options.monotonicMs ?? monotonicMs,
@@ -86,7 +108,7 @@ async function serveStore(
   const metrics = serviceMetrics({ store, location: config.store, log });
   const ledger = new Ledger(
     {
-      ...{ store, limits, snapshotEvery, mintId, randomBytes, tokens, commits, details },
+      ...{ store, mounts, limits, snapshotEvery, mintId, randomBytes, tokens, commits, details },
       nowMs: clock.nowMs,
     },
     observeLedger({ log, countCommit: metrics.countCommit, onStoreFailed }),
@@ -101,7 +123,7 @@ async function serveStore(
     ...options,
     binding: composeServices({
       ...{ version, limits },
-      ...{ store, ledger, reader, asks, watch, awaiting, details },
+      ...{ store, stored, ledger, reader, asks, watch, awaiting, details },
     }),
     validate: createValidator(limits),
     routes: [metrics.route],
@@ -115,6 +137,12 @@ async function serveStore(
   // Not before it listens: a server that cannot start writes nothing.
   expiry.start();
   return { ...server, drain: drainAll({ server, expiry, ledger, store, log, onStoreFailed }) };
+}
+
+function mountedSessions(mount: LegacyMount, stored: Store, limits: Limits): MountedSessions {
+  const { storeId, generation } = stored;
+  const openMemory = (): Store => createMemoryStore({ storeId, generation });
+  return new MountedSessions({ mount, stored, openMemory, readSources, limits, randomBytes });
 }
 
 /** The secret that the store's answer tokens are made with. One in memory lives as long as its store. */

@@ -16,6 +16,7 @@ export type StoreLocation =
 
 const COUNT_MAX = 2 ** 31 - 1;
 const COUNT = /^[1-9]\d{0,9}$/;
+const TENANT = /^[\x21-\x7e]{1,256}$/;
 const HOST = /^[A-Za-z0-9._:[\]-]+$/;
 
 export function address(defaultText: string, help: string): Setting<Address> {
@@ -57,6 +58,11 @@ export function logLevel(defaultText: LogLevel, help: string): Setting<LogLevel>
 export function optionalPath(defaultText: string, help: string): Setting<string | undefined> {
   const parse = (text: string): Parsed<string | undefined> => ({ value: text || undefined });
   return { defaultText, form: "path", help, parse };
+}
+
+export function tenant(defaultText: string, help: string): Setting<string> {
+  const parse = (text: string): Parsed<string> => given(TENANT.test(text) ? text : undefined);
+  return { defaultText, form: "name", help, parse };
 }
 
 function given<T>(value: T | undefined): Parsed<T> {

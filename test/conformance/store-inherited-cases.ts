@@ -2,7 +2,9 @@ import { expect } from "vitest";
 import {
   RecordFamily,
   type BodyCopy,
+  type InheritedRecord,
   type NewEvent,
+  type RecordKey,
   type Store,
 } from "../../src/ledger/store-port.js";
 import {
@@ -22,11 +24,15 @@ const FIRST_PLACE = -(2n ** 63n);
 const COPIED = bodyRow("body_a", '{"a":1}');
 const COPY: BodyCopy = { from: A, bodyRef: "body_a", newBodyRef: "body_b" };
 
+function brought(key: RecordKey, firstSequence: bigint): InheritedRecord {
+  return { ...key, firstSequence, ask: undefined, deadline: undefined };
+}
+
 /** A session's first event that brings three records besides its own. */
 function bringing(position: bigint): NewEvent {
   const turn = { recordId: "trn_1", family: RecordFamily.turn, toolCallId: undefined };
   const keys = [hook("hk_2", "tc_1"), turn, hook("hk_1")];
-  const inherited = keys.map((key, index) => ({ ...key, firstSequence: BigInt(index - 3) }));
+  const inherited = keys.map((key, index) => brought(key, BigInt(index - 3)));
   return { ...newEvent(1n, position, {}, hook("hk_own", "tc_1")), inherited };
 }
 
@@ -133,7 +139,7 @@ export const INHERITED_CASES: readonly ConformanceCase[] = [
       expect(await hooksOf(store)).toEqual([]);
       expect(await store.findRecord(B, "hk_1")).toBeUndefined();
       expect(await store.readBody(B, "body_b")).toBeUndefined();
-      const other = { ...newEvent(1n, 2n), inherited: [{ ...hook("hk_1"), firstSequence: -1n }] };
+      const other = { ...newEvent(1n, 2n), inherited: [brought(hook("hk_1"), -1n)] };
       await expectCommitted(store, write(B, [other]));
       expect(await hooksOf(store)).toEqual([["hk_1", -1n]]);
       expect(await store.readBody(B, "body_b")).toBeUndefined();

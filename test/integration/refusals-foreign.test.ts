@@ -34,6 +34,7 @@ import {
   type OpenRun,
 } from "../support/conversation.js";
 import { writtenTo } from "../support/nothing-written.js";
+import { oldSession } from "../support/old-session.js";
 import { refused } from "../support/refused.js";
 import type { Clients } from "../support/service.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
@@ -223,6 +224,11 @@ const BELOW_ATTEMPTS: readonly Attempt[] = [
   })),
 ];
 
+/** The caller chooses the id, so that it is answered for ids that nobody has as well. */
+const IMPORT = attempt(SessionService.method.importSession, ({ sessionId }) => ({
+  ...{ sessionId, requestId, sources: oldSession("old").sources },
+}));
+
 let folder: StoreFolder;
 let service: WatchedService;
 let known: Known;
@@ -302,7 +308,9 @@ test("every offered unary method of a session is tried", async () => {
     .filter(({ input }) => input.fields.some(({ name }) => name === "session_id"))
     .map(({ parent, name }) => `${parent.typeName}.${name}`)
     .filter((name) => methods.includes(name));
-  const tried = ATTEMPTS.map(({ method: { parent, name } }) => `${parent.typeName}.${name}`);
+  const tried = [...ATTEMPTS, IMPORT].map(
+    ({ method: { parent, name } }) => `${parent.typeName}.${name}`,
+  );
   expect(tried.sort()).toEqual(unary.sort());
 });
 
@@ -326,6 +334,28 @@ describe.each(DRESSES)("over %s", (dress) => {
       expect(await writtenTo(service, service.clients(), known.sessionId)).toEqual(before);
     },
   );
+
+  test("an import of a session of another tenant or owner is answered as one of an unknown one", async () => {
+    const path = pathOf(IMPORT.method);
+    const answers = async (caller: string) => ({
+      known: await answerOf(dress, caller, path, IMPORT.request(known)),
+      unknown: await answerOf(
+        dress,
+        caller,
+        path,
+        IMPORT.request({ ...known, sessionId: UNKNOWN }),
+      ),
+    });
+    const before = await writtenTo(service, service.clients(), known.sessionId);
+    for (const caller of ["tenant", "owner"]) {
+      const { known: mine, unknown } = await answers(caller);
+      expect(mine).toEqual(unknown);
+    }
+    // The ones above differ from what a caller is told who may know of the session.
+    const own = await answers("");
+    expect(own.known).not.toEqual(own.unknown);
+    expect(await writtenTo(service, service.clients(), known.sessionId)).toEqual(before);
+  });
 
   test("while their own sessions are theirs alone, and the comparison sees one byte", async () => {
     const path = pathOf(SessionService.method.getSession);

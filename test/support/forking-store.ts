@@ -9,7 +9,7 @@ import { MessageRole, StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { ForkSessionRequestSchema } from "../../gen/toolmark/v1/session_service_pb.js";
 import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
 import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
-import type { Replies } from "../../src/ledger/batch.js";
+import type { Replies } from "../../src/ledger/batch-context.js";
 import { Ledger } from "../../src/ledger/ledger.js";
 import type { Mutation } from "../../src/ledger/mutation.js";
 import { Reader } from "../../src/ledger/reader.js";

@@ -16,7 +16,7 @@ import {
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import { DEFAULT_LIMITS } from "../../src/domain/limits.js";
 import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
-import type { Replies } from "../../src/ledger/batch.js";
+import type { Replies } from "../../src/ledger/batch-context.js";
 import { Ledger, type LedgerOptions } from "../../src/ledger/ledger.js";
 import type { LoadWarning } from "../../src/ledger/load-session.js";
 import type { Mutation, SessionMutation } from "../../src/ledger/mutation.js";

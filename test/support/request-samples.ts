@@ -15,6 +15,7 @@ import { AskKind, AskProvenance, AskState } from "../../gen/toolmark/v1/ask_pb.j
 import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
+import { LegacySourceFormat } from "../../gen/toolmark/v1/legacy_pb.js";
 import { ReceiptPath, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import {
   ReviewAssessment,
@@ -283,6 +284,13 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
     sessionId,
     throughSequence: 5n,
     summary: "what came before",
+  }),
+  samples(session.importSession, {
+    requestId: "request 1",
+    sessionId,
+    ownerSubject: "owner",
+    sources: [{ format: LegacySourceFormat.SNAPSHOT, sizeBytes: 9n, sha256 }],
+    parts: [{ format: LegacySourceFormat.SNAPSHOT, offsetBytes: 1n, data: new Uint8Array(8) }],
   }),
   samples(
     session.verifySession,

@@ -5,6 +5,7 @@ import {
   CreateSessionResponseSchema,
   EndSessionResponseSchema,
   ForkSessionResponseSchema,
+  ImportSessionResponseSchema,
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { openAsk } from "./asking.js";
@@ -17,6 +18,7 @@ import {
   openRun,
   type OpenRun,
 } from "./conversation.js";
+import { oldSession } from "./old-session.js";
 import type { Retried, Way } from "./retried-requests.js";
 import type { Clients } from "./service.js";
 
@@ -85,6 +87,19 @@ export const RETRIED_STRUCTURE: readonly Retried[] = [
           return toBinary(CompactSessionResponseSchema, reply);
         };
       return { sessionId, ways: [way("what came before")], others: [way("another summary")] };
+    },
+  },
+  {
+    name: "ImportSession",
+    prepare: async () => {
+      const { sessionId, ...sent } = oldSession(freshRequestId());
+      const way =
+        (ownerSubject: string): Way =>
+        async ({ sessions }, requestId) => {
+          const request = { ...sent, sessionId, ownerSubject, requestId };
+          return toBinary(ImportSessionResponseSchema, await sessions.importSession(request));
+        };
+      return { sessionId, ways: [way("")], others: [way("another")] };
     },
   },
   {

@@ -2,7 +2,7 @@ import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
 import { MessageRole, RunOutcome } from "../../gen/toolmark/v1/run_pb.js";
 import { sha256 } from "../../src/domain/sha256.js";
-import type { Replies } from "../../src/ledger/batch.js";
+import type { Replies } from "../../src/ledger/batch-context.js";
 import { bytes } from "./conversation.js";
 import type { CommandInit } from "./decider.js";
 import type { ModelCall, ModelSession } from "./tree-model.js";

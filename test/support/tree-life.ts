@@ -6,7 +6,7 @@ import type {
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { Refusal } from "../../src/domain/refusal.js";
 import { AskReader } from "../../src/ledger/ask-reader.js";
-import type { Replies } from "../../src/ledger/batch.js";
+import type { Replies } from "../../src/ledger/batch-context.js";
 import type { CommitFeed } from "../../src/ledger/commit-feed.js";
 import { SessionEnding } from "../../src/ledger/session-ending.js";
 import { Ledger, type LedgerOptions } from "../../src/ledger/ledger.js";

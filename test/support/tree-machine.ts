@@ -18,7 +18,7 @@ import {
   type CancelledDescendant,
 } from "../../gen/toolmark/v1/session_service_pb.js";
 import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
-import type { Replies } from "../../src/ledger/batch.js";
+import type { Replies } from "../../src/ledger/batch-context.js";
 import type { EndedSession } from "../../src/ledger/session-ending.js";
 import type { SessionMutation } from "../../src/ledger/mutation.js";
 import { given } from "./conversation.js";

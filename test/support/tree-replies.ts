@@ -1,6 +1,6 @@
 import { toBinary } from "@bufbuild/protobuf";
 import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
-import type { Replies } from "../../src/ledger/batch.js";
+import type { Replies } from "../../src/ledger/batch-context.js";
 import type { EndedSession } from "../../src/ledger/session-ending.js";
 
 /** What a request about sessions is answered with. */

@@ -32,6 +32,8 @@ describe("settings", () => {
       readyFile: undefined,
       drainTimeoutMs: 10_000,
       snapshotEvery: 256,
+      legacyDir: undefined,
+      legacyTenant: "default",
       limits: DEFAULT_LIMITS,
     });
   });
@@ -121,7 +123,7 @@ describe("the help", () => {
     expect(help).toContain("--grpc-address <host:port>");
     expect(help).toContain("TOOLMARK_GRPC_ADDRESS");
     expect(help).toContain("(default: 127.0.0.1:7070)");
-    expect(help.match(/TOOLMARK_[A-Z_]+/g)).toHaveLength(8 + Object.keys(DEFAULT_LIMITS).length);
+    expect(help.match(/TOOLMARK_[A-Z_]+/g)).toHaveLength(10 + Object.keys(DEFAULT_LIMITS).length);
   });
 });
 

@@ -4,42 +4,19 @@ import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { LegacyEvidenceKind } from "../../gen/toolmark/v1/legacy_pb.js";
 import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { SessionKind } from "../../gen/toolmark/v1/session_pb.js";
-import { Ran, ToolCallState, ToolResultKind } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { Ran, ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { decodeSnapshot } from "../../src/legacy/decode-snapshot.js";
 import { isMalformed } from "../../src/legacy/malformed.js";
 import { translateSession } from "../../src/legacy/translate-session.js";
-import type { AnyRecord, Translation } from "../../src/legacy/translation.js";
+import type { Translation } from "../../src/legacy/translation.js";
+import { bytesOf, recordsOf, told } from "../support/translations.js";
 
 const utf8 = new TextEncoder();
 
 function translated(snapshot: object): Translation {
   const decoded = decodeSnapshot(utf8.encode(JSON.stringify({ id: "old-1", ...snapshot })));
   if (isMalformed(decoded)) throw new Error(`${decoded.path}: ${decoded.malformed}`);
-  return translateSession(decoded);
-}
-
-type ValueOf<Case extends AnyRecord["case"]> = Extract<AnyRecord, { case: Case }>["value"];
-
-function recordsOf<Case extends NonNullable<AnyRecord["case"]>>(
-  { records }: Translation,
-  wanted: Case,
-): ValueOf<Case>[] {
-  return records.flatMap((record) =>
-    record.case === wanted ? [record.value as ValueOf<Case>] : [],
-  );
-}
-
-/** Each call as its state and whether it has a result of its own. */
-function told(translation: Translation) {
-  return recordsOf(translation, "toolCall").map(({ state, result }) => [
-    ToolCallState[state],
-    result === undefined ? "none" : ToolResultKind[result.kind],
-  ]);
-}
-
-function bytesOf({ bodies }: Translation, bodyRef: string | undefined): string {
-  const body = bodies.find((each) => each.bodyRef === bodyRef);
-  return Buffer.from(body?.data ?? []).toString();
+  return translateSession({ sessionId: decoded.sessionId, snapshot: decoded, log: undefined });
 }
 
 const call = (ID: string, Name = "bash", Args: object | null = { ls: ID }) => ({ ID, Name, Args });

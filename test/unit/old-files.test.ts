@@ -1,14 +1,8 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { oldHistories } from "../support/old-histories.js";
 import { archivedEntries, LOG_FORMS, logFile, type LogForm } from "../support/old-log-file.js";
-import {
-  oldHistories,
-  type OldCall,
-  type OldItem,
-  type OldModel,
-  type OldResult,
-  type OldTurn,
-} from "../support/old-model.js";
+import type { OldCall, OldItem, OldModel, OldResult, OldTurn } from "../support/old-model.js";
 import {
   SNAPSHOT_GENERATIONS,
   snapshotEntries,

@@ -12,18 +12,20 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/base_state.proto.
  */
 export const file_toolmark_v1_base_state: GenFile = /*@__PURE__*/
-  fileDesc("Chx0b29sbWFyay92MS9iYXNlX3N0YXRlLnByb3RvEgt0b29sbWFyay52MSJlCglCYXNlU3RhdGUSKAoHcmVjb3JkcxgBIAMoCzIXLnRvb2xtYXJrLnYxLkJhc2VSZWNvcmQSHQoVYXJjaGl2ZWRfcmVjb3JkX2NvdW50GAIgASgNEg8KB3N1bW1hcnkYAyABKAkiUgoKQmFzZVJlY29yZBIoCgZyZWNvcmQYASABKAsyGC50b29sbWFyay52MS5FdmVudFJlY29yZBIaChJwcml2YXRlX2NvbW1pdG1lbnQYAiABKAxiBnByb3RvMw", [file_toolmark_v1_event]);
+  fileDesc("Chx0b29sbWFyay92MS9iYXNlX3N0YXRlLnByb3RvEgt0b29sbWFyay52MSKXAQoJQmFzZVN0YXRlEigKB3JlY29yZHMYASADKAsyFy50b29sbWFyay52MS5CYXNlUmVjb3JkEh0KFWFyY2hpdmVkX3JlY29yZF9jb3VudBgCIAEoDRIPCgdzdW1tYXJ5GAMgASgJEjAKC29jY3VycmVuY2VzGAQgAygLMhsudG9vbG1hcmsudjEuQ2FsbE9jY3VycmVuY2UiOgoOQ2FsbE9jY3VycmVuY2USEgoKb2NjdXJyZW5jZRgBIAEoCRIUCgx0b29sX2NhbGxfaWQYAiABKAkiUgoKQmFzZVJlY29yZBIoCgZyZWNvcmQYASABKAsyGC50b29sbWFyay52MS5FdmVudFJlY29yZBIaChJwcml2YXRlX2NvbW1pdG1lbnQYAiABKAxiBnByb3RvMw", [file_toolmark_v1_event]);
 
 /**
- * What a fork copied of its source, as it stood at the fork point: the bytes of Forked.base.
+ * Records that a session has without events of its own: what a fork copied of its source as it stood at the fork point
+ * (the bytes of Forked.base), or what the sources of an older system say (the bytes of Adopted.base).
  *
  * @generated from message toolmark.v1.BaseState
  */
 export type BaseState = Message<"toolmark.v1.BaseState"> & {
   /**
-   * Every copied record as of its last event, in the order of their first. Each keeps its id, origin and revision;
-   * bodies are by references of the new session, and calls name the source as inherited_from_session_id. Not copied:
-   * open asks, unspent receipts, pending authorizations, active runs, and turns with a call without a result.
+   * The records. Of a fork: every copied one as of its last event, in the order of their first; each keeps its id,
+   * origin and revision, bodies are by references of the new session, and calls name the source as
+   * inherited_from_session_id; not copied are open asks, unspent receipts, pending authorizations, active runs, and
+   * turns with a call without a result. Of an adopted session: in the order of first mention, without revisions.
    *
    * @generated from field: repeated toolmark.v1.BaseRecord records = 1;
    */
@@ -42,6 +44,13 @@ export type BaseState = Message<"toolmark.v1.BaseState"> & {
    * @generated from field: string summary = 3;
    */
   summary: string;
+
+  /**
+   * Of an adopted session: where each call stands in the sources, in the order of the calls.
+   *
+   * @generated from field: repeated toolmark.v1.CallOccurrence occurrences = 4;
+   */
+  occurrences: CallOccurrence[];
 };
 
 /**
@@ -52,7 +61,36 @@ export const BaseStateSchema: GenMessage<BaseState> = /*@__PURE__*/
   messageDesc(file_toolmark_v1_base_state, 0);
 
 /**
- * A copied record.
+ * Where a call stands in a source of an older system.
+ *
+ * @generated from message toolmark.v1.CallOccurrence
+ */
+export type CallOccurrence = Message<"toolmark.v1.CallOccurrence"> & {
+  /**
+   * For example `snapshot/3/0`, the first call of the fourth message of a snapshot, or `log/17`, the 17th line of an
+   * event log. Opaque.
+   *
+   * @generated from field: string occurrence = 1;
+   */
+  occurrence: string;
+
+  /**
+   * The call.
+   *
+   * @generated from field: string tool_call_id = 2;
+   */
+  toolCallId: string;
+};
+
+/**
+ * Describes the message toolmark.v1.CallOccurrence.
+ * Use `create(CallOccurrenceSchema)` to create a new message.
+ */
+export const CallOccurrenceSchema: GenMessage<CallOccurrence> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_base_state, 1);
+
+/**
+ * A record of a base state.
  *
  * @generated from message toolmark.v1.BaseRecord
  */
@@ -77,5 +115,5 @@ export type BaseRecord = Message<"toolmark.v1.BaseRecord"> & {
  * Use `create(BaseRecordSchema)` to create a new message.
  */
 export const BaseRecordSchema: GenMessage<BaseRecord> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_base_state, 1);
+  messageDesc(file_toolmark_v1_base_state, 2);
 

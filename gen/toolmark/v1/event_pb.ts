@@ -12,7 +12,7 @@ import type { Authorization } from "./authorization_pb.js";
 import { file_toolmark_v1_authorization } from "./authorization_pb.js";
 import type { Hook } from "./hook_pb.js";
 import { file_toolmark_v1_hook } from "./hook_pb.js";
-import type { LegacyEvidence } from "./legacy_pb.js";
+import type { Adopted, LegacyEvidence } from "./legacy_pb.js";
 import { file_toolmark_v1_legacy } from "./legacy_pb.js";
 import type { Actor } from "./origin_pb.js";
 import { file_toolmark_v1_origin } from "./origin_pb.js";
@@ -30,7 +30,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/event.proto.
  */
 export const file_toolmark_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("Chd0b29sbWFyay92MS9ldmVudC5wcm90bxILdG9vbG1hcmsudjEi7wEKBUV2ZW50EhIKCnNlc3Npb25faWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEAoIcG9zaXRpb24YAyABKAQSFQoIcmV2aXNpb24YBCABKARIAIgBARIvCgtyZWNvcmRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIQoFYWN0b3IYBiABKAsyEi50b29sbWFyay52MS5BY3RvchIMCgRraW5kGAcgASgJEigKBnJlY29yZBgIIAEoCzIYLnRvb2xtYXJrLnYxLkV2ZW50UmVjb3JkQgsKCV9yZXZpc2lvbiLABAoLRXZlbnRSZWNvcmQSJwoHc2Vzc2lvbhgBIAEoCzIULnRvb2xtYXJrLnYxLlNlc3Npb25IABIfCgNydW4YAiABKAsyEC50b29sbWFyay52MS5SdW5IABIhCgR0dXJuGAMgASgLMhEudG9vbG1hcmsudjEuVHVybkgAEicKB21lc3NhZ2UYBCABKAsyFC50b29sbWFyay52MS5NZXNzYWdlSAASKgoJdG9vbF9jYWxsGAUgASgLMhUudG9vbG1hcmsudjEuVG9vbENhbGxIABIhCgRob29rGAYgASgLMhEudG9vbG1hcmsudjEuSG9va0gAEh8KA2FzaxgHIAEoCzIQLnRvb2xtYXJrLnYxLkFza0gAEicKB3JlY2VpcHQYCCABKAsyFC50b29sbWFyay52MS5SZWNlaXB0SAASMwoNYXV0aG9yaXphdGlvbhgJIAEoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb25IABI1Cgtwcm92aXNpb25hbBgKIAEoCzIeLnRvb2xtYXJrLnYxLlByb3Zpc2lvbmFsUmVzdWx0SAASLQoKY29tcGFjdGlvbhgLIAEoCzIXLnRvb2xtYXJrLnYxLkNvbXBhY3Rpb25IABIlCgZmb3JrZWQYDCABKAsyEy50b29sbWFyay52MS5Gb3JrZWRIABI2Cg9sZWdhY3lfZXZpZGVuY2UYDSABKAsyGy50b29sbWFyay52MS5MZWdhY3lFdmlkZW5jZUgAQggKBnJlY29yZGIGcHJvdG8z", [file_google_protobuf_timestamp, file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_hook, file_toolmark_v1_legacy, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
+  fileDesc("Chd0b29sbWFyay92MS9ldmVudC5wcm90bxILdG9vbG1hcmsudjEi7wEKBUV2ZW50EhIKCnNlc3Npb25faWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEAoIcG9zaXRpb24YAyABKAQSFQoIcmV2aXNpb24YBCABKARIAIgBARIvCgtyZWNvcmRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIQoFYWN0b3IYBiABKAsyEi50b29sbWFyay52MS5BY3RvchIMCgRraW5kGAcgASgJEigKBnJlY29yZBgIIAEoCzIYLnRvb2xtYXJrLnYxLkV2ZW50UmVjb3JkQgsKCV9yZXZpc2lvbiLpBAoLRXZlbnRSZWNvcmQSJwoHc2Vzc2lvbhgBIAEoCzIULnRvb2xtYXJrLnYxLlNlc3Npb25IABIfCgNydW4YAiABKAsyEC50b29sbWFyay52MS5SdW5IABIhCgR0dXJuGAMgASgLMhEudG9vbG1hcmsudjEuVHVybkgAEicKB21lc3NhZ2UYBCABKAsyFC50b29sbWFyay52MS5NZXNzYWdlSAASKgoJdG9vbF9jYWxsGAUgASgLMhUudG9vbG1hcmsudjEuVG9vbENhbGxIABIhCgRob29rGAYgASgLMhEudG9vbG1hcmsudjEuSG9va0gAEh8KA2FzaxgHIAEoCzIQLnRvb2xtYXJrLnYxLkFza0gAEicKB3JlY2VpcHQYCCABKAsyFC50b29sbWFyay52MS5SZWNlaXB0SAASMwoNYXV0aG9yaXphdGlvbhgJIAEoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb25IABI1Cgtwcm92aXNpb25hbBgKIAEoCzIeLnRvb2xtYXJrLnYxLlByb3Zpc2lvbmFsUmVzdWx0SAASLQoKY29tcGFjdGlvbhgLIAEoCzIXLnRvb2xtYXJrLnYxLkNvbXBhY3Rpb25IABIlCgZmb3JrZWQYDCABKAsyEy50b29sbWFyay52MS5Gb3JrZWRIABI2Cg9sZWdhY3lfZXZpZGVuY2UYDSABKAsyGy50b29sbWFyay52MS5MZWdhY3lFdmlkZW5jZUgAEicKB2Fkb3B0ZWQYDiABKAsyFC50b29sbWFyay52MS5BZG9wdGVkSABCCAoGcmVjb3JkYgZwcm90bzM", [file_google_protobuf_timestamp, file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_hook, file_toolmark_v1_legacy, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
 
 /**
  * One entry of a session's append-only log: one whole record after its update, bodies by reference.
@@ -219,6 +219,14 @@ export type EventRecord = Message<"toolmark.v1.EventRecord"> & {
      */
     value: LegacyEvidence;
     case: "legacyEvidence";
+  } | {
+    /**
+     * A session of an older system, and what its sources say.
+     *
+     * @generated from field: toolmark.v1.Adopted adopted = 14;
+     */
+    value: Adopted;
+    case: "adopted";
   } | { case: undefined; value?: undefined };
 };
 

@@ -4,17 +4,25 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Ask } from "./ask_pb.js";
+import { file_toolmark_v1_ask } from "./ask_pb.js";
+import type { Authorization } from "./authorization_pb.js";
+import { file_toolmark_v1_authorization } from "./authorization_pb.js";
 import type { Body } from "./body_pb.js";
 import { file_toolmark_v1_body } from "./body_pb.js";
 import type { Origin } from "./origin_pb.js";
 import { file_toolmark_v1_origin } from "./origin_pb.js";
+import type { Session } from "./session_pb.js";
+import { file_toolmark_v1_session } from "./session_pb.js";
+import type { ToolCall } from "./tool_call_pb.js";
+import { file_toolmark_v1_tool_call } from "./tool_call_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file toolmark/v1/legacy.proto.
  */
 export const file_toolmark_v1_legacy: GenFile = /*@__PURE__*/
-  fileDesc("Chh0b29sbWFyay92MS9sZWdhY3kucHJvdG8SC3Rvb2xtYXJrLnYxItYCCg5MZWdhY3lFdmlkZW5jZRITCgtldmlkZW5jZV9pZBgBIAEoCRIjCgZvcmlnaW4YAiABKAsyEy50b29sbWFyay52MS5PcmlnaW4SLQoEa2luZBgDIAEoDjIfLnRvb2xtYXJrLnYxLkxlZ2FjeUV2aWRlbmNlS2luZBIZCgx0b29sX2NhbGxfaWQYBCABKAlIAIgBARISCgpvY2N1cnJlbmNlGAUgASgJEhEKCXRvb2xfbmFtZRgGIAEoCRINCgVsYWJlbBgHIAEoCRIMCgR0ZXh0GAggASgJEicKB2NvbnRlbnQYCSABKAsyES50b29sbWFyay52MS5Cb2R5SAGIAQESFgoJbGVnYWN5X2lkGAogASgJSAKIAQESEAoIaXNfZXJyb3IYCyABKAhCDwoNX3Rvb2xfY2FsbF9pZEIKCghfY29udGVudEIMCgpfbGVnYWN5X2lkKooDChJMZWdhY3lFdmlkZW5jZUtpbmQSJAogTEVHQUNZX0VWSURFTkNFX0tJTkRfVU5TUEVDSUZJRUQQABIfChtMRUdBQ1lfRVZJREVOQ0VfS0lORF9SRVNVTFQQARIdChlMRUdBQ1lfRVZJREVOQ0VfS0lORF9DQUxMEAISHAoYTEVHQUNZX0VWSURFTkNFX0tJTkRfQVNLEAMSIwofTEVHQUNZX0VWSURFTkNFX0tJTkRfUkVUUkFDVElPThAEEiEKHUxFR0FDWV9FVklERU5DRV9LSU5EX0FQUFJPVkFMEAUSJgoiTEVHQUNZX0VWSURFTkNFX0tJTkRfQVVUSE9SSVpBVElPThAGEiAKHExFR0FDWV9FVklERU5DRV9LSU5EX0FSQ0hJVkUQBxIcChhMRUdBQ1lfRVZJREVOQ0VfS0lORF9HQVAQCBIgChxMRUdBQ1lfRVZJREVOQ0VfS0lORF9NRVNTQUdFEAkSHgoaTEVHQUNZX0VWSURFTkNFX0tJTkRfRVZFTlQQCmIGcHJvdG8z", [file_toolmark_v1_body, file_toolmark_v1_origin]);
+  fileDesc("Chh0b29sbWFyay92MS9sZWdhY3kucHJvdG8SC3Rvb2xtYXJrLnYxItYCCg5MZWdhY3lFdmlkZW5jZRITCgtldmlkZW5jZV9pZBgBIAEoCRIjCgZvcmlnaW4YAiABKAsyEy50b29sbWFyay52MS5PcmlnaW4SLQoEa2luZBgDIAEoDjIfLnRvb2xtYXJrLnYxLkxlZ2FjeUV2aWRlbmNlS2luZBIZCgx0b29sX2NhbGxfaWQYBCABKAlIAIgBARISCgpvY2N1cnJlbmNlGAUgASgJEhEKCXRvb2xfbmFtZRgGIAEoCRINCgVsYWJlbBgHIAEoCRIMCgR0ZXh0GAggASgJEicKB2NvbnRlbnQYCSABKAsyES50b29sbWFyay52MS5Cb2R5SAGIAQESFgoJbGVnYWN5X2lkGAogASgJSAKIAQESEAoIaXNfZXJyb3IYCyABKAhCDwoNX3Rvb2xfY2FsbF9pZEIKCghfY29udGVudEIMCgpfbGVnYWN5X2lkIrECCgdBZG9wdGVkEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uEioKB3NvdXJjZXMYAiADKAsyGS50b29sbWFyay52MS5MZWdhY3lTb3VyY2USHwoEYmFzZRgDIAEoCzIRLnRvb2xtYXJrLnYxLkJvZHkSKQoKb3Blbl9jYWxscxgEIAMoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsEh4KBGFza3MYBSADKAsyEC50b29sbWFyay52MS5Bc2sSOgoWcGVuZGluZ19hdXRob3JpemF0aW9ucxgGIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SKwoHc3VtbWFyeRgHIAEoCzIaLnRvb2xtYXJrLnYxLkxlZ2FjeVN1bW1hcnkiYwoMTGVnYWN5U291cmNlEi8KBmZvcm1hdBgBIAEoDjIfLnRvb2xtYXJrLnYxLkxlZ2FjeVNvdXJjZUZvcm1hdBISCgpzaXplX2J5dGVzGAIgASgEEg4KBnNoYTI1NhgDIAEoDCL+AQoNTGVnYWN5U3VtbWFyeRISCgp0b29sX2NhbGxzGAEgASgNEhYKDmpvaW5lZF9yZXN1bHRzGAIgASgNEhIKCm9wZW5fY2FsbHMYAyABKA0SEQoJb3Blbl9hc2tzGAQgASgNEh4KFnBlbmRpbmdfYXV0aG9yaXphdGlvbnMYBSABKA0SFgoOYXR0YWNoZWRfaG9va3MYBiABKA0SGAoQc3RhbmRhbG9uZV9ob29rcxgHIAEoDRIZChFhdHRhY2hlZF9ldmlkZW5jZRgIIAEoDRIbChNzdGFuZGFsb25lX2V2aWRlbmNlGAkgASgNEhAKCG1lc3NhZ2VzGAogASgNKooDChJMZWdhY3lFdmlkZW5jZUtpbmQSJAogTEVHQUNZX0VWSURFTkNFX0tJTkRfVU5TUEVDSUZJRUQQABIfChtMRUdBQ1lfRVZJREVOQ0VfS0lORF9SRVNVTFQQARIdChlMRUdBQ1lfRVZJREVOQ0VfS0lORF9DQUxMEAISHAoYTEVHQUNZX0VWSURFTkNFX0tJTkRfQVNLEAMSIwofTEVHQUNZX0VWSURFTkNFX0tJTkRfUkVUUkFDVElPThAEEiEKHUxFR0FDWV9FVklERU5DRV9LSU5EX0FQUFJPVkFMEAUSJgoiTEVHQUNZX0VWSURFTkNFX0tJTkRfQVVUSE9SSVpBVElPThAGEiAKHExFR0FDWV9FVklERU5DRV9LSU5EX0FSQ0hJVkUQBxIcChhMRUdBQ1lfRVZJREVOQ0VfS0lORF9HQVAQCBIgChxMRUdBQ1lfRVZJREVOQ0VfS0lORF9NRVNTQUdFEAkSHgoaTEVHQUNZX0VWSURFTkNFX0tJTkRfRVZFTlQQCiqBAQoSTGVnYWN5U291cmNlRm9ybWF0EiQKIExFR0FDWV9TT1VSQ0VfRk9STUFUX1VOU1BFQ0lGSUVEEAASIQodTEVHQUNZX1NPVVJDRV9GT1JNQVRfU05BUFNIT1QQARIiCh5MRUdBQ1lfU09VUkNFX0ZPUk1BVF9FVkVOVF9MT0cQAmIGcHJvdG8z", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_body, file_toolmark_v1_origin, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
 
 /**
  * Something that an older system kept and that no other record holds for certain: a result that fits several calls or
@@ -111,6 +119,189 @@ export const LegacyEvidenceSchema: GenMessage<LegacyEvidence> = /*@__PURE__*/
   messageDesc(file_toolmark_v1_legacy, 0);
 
 /**
+ * The event by which a session of an older system becomes one of this service: what its sources say, translated. It
+ * invents no past: the records that it brings have no events of their own, and no revision until they are updated.
+ *
+ * @generated from message toolmark.v1.Adopted
+ */
+export type Adopted = Message<"toolmark.v1.Adopted"> & {
+  /**
+   * The session. Its id is that of the older system, verbatim.
+   *
+   * @generated from field: toolmark.v1.Session session = 1;
+   */
+  session?: Session | undefined;
+
+  /**
+   * The sources that were read. Their bytes are kept with the session where no reader gets them.
+   *
+   * @generated from field: repeated toolmark.v1.LegacySource sources = 2;
+   */
+  sources: LegacySource[];
+
+  /**
+   * The translated records and the table of occurrences: an encoded BaseState, to be read by body_ref.
+   *
+   * @generated from field: toolmark.v1.Body base = 3;
+   */
+  base?: Body | undefined;
+
+  /**
+   * Those of the records that can go on: calls without a result, in their order.
+   *
+   * @generated from field: repeated toolmark.v1.ToolCall open_calls = 4;
+   */
+  openCalls: ToolCall[];
+
+  /**
+   * Those of the records that are asks: open, or withdrawn by newer sources that no longer have them.
+   *
+   * @generated from field: repeated toolmark.v1.Ask asks = 5;
+   */
+  asks: Ask[];
+
+  /**
+   * Those of the records that wait for a consent.
+   *
+   * @generated from field: repeated toolmark.v1.Authorization pending_authorizations = 6;
+   */
+  pendingAuthorizations: Authorization[];
+
+  /**
+   * What was joined and what stands alone.
+   *
+   * @generated from field: toolmark.v1.LegacySummary summary = 7;
+   */
+  summary?: LegacySummary | undefined;
+};
+
+/**
+ * Describes the message toolmark.v1.Adopted.
+ * Use `create(AdoptedSchema)` to create a new message.
+ */
+export const AdoptedSchema: GenMessage<Adopted> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_legacy, 1);
+
+/**
+ * A source of an imported session: a file of the older system, or what a driver of it gave.
+ *
+ * @generated from message toolmark.v1.LegacySource
+ */
+export type LegacySource = Message<"toolmark.v1.LegacySource"> & {
+  /**
+   * What it is.
+   *
+   * @generated from field: toolmark.v1.LegacySourceFormat format = 1;
+   */
+  format: LegacySourceFormat;
+
+  /**
+   * Size in bytes.
+   *
+   * @generated from field: uint64 size_bytes = 2;
+   */
+  sizeBytes: bigint;
+
+  /**
+   * SHA-256 of the bytes, 32 bytes.
+   *
+   * @generated from field: bytes sha256 = 3;
+   */
+  sha256: Uint8Array;
+};
+
+/**
+ * Describes the message toolmark.v1.LegacySource.
+ * Use `create(LegacySourceSchema)` to create a new message.
+ */
+export const LegacySourceSchema: GenMessage<LegacySource> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_legacy, 2);
+
+/**
+ * What became of the parts of an old session. Numbers of records.
+ *
+ * @generated from message toolmark.v1.LegacySummary
+ */
+export type LegacySummary = Message<"toolmark.v1.LegacySummary"> & {
+  /**
+   * Tool calls, each an occurrence of its own.
+   *
+   * @generated from field: uint32 tool_calls = 1;
+   */
+  toolCalls: number;
+
+  /**
+   * Calls that were joined with the result that the sources have of them.
+   *
+   * @generated from field: uint32 joined_results = 2;
+   */
+  joinedResults: number;
+
+  /**
+   * Calls that can go on: they wait for an answer or a consent, or stand behind one that does.
+   *
+   * @generated from field: uint32 open_calls = 3;
+   */
+  openCalls: number;
+
+  /**
+   * Asks that can be answered.
+   *
+   * @generated from field: uint32 open_asks = 4;
+   */
+  openAsks: number;
+
+  /**
+   * Authorizations that are pending.
+   *
+   * @generated from field: uint32 pending_authorizations = 5;
+   */
+  pendingAuthorizations: number;
+
+  /**
+   * Hook records that are attached to a call.
+   *
+   * @generated from field: uint32 attached_hooks = 6;
+   */
+  attachedHooks: number;
+
+  /**
+   * Hook records that stand alone.
+   *
+   * @generated from field: uint32 standalone_hooks = 7;
+   */
+  standaloneHooks: number;
+
+  /**
+   * Other evidence that is about one call.
+   *
+   * @generated from field: uint32 attached_evidence = 8;
+   */
+  attachedEvidence: number;
+
+  /**
+   * Other evidence that stands alone.
+   *
+   * @generated from field: uint32 standalone_evidence = 9;
+   */
+  standaloneEvidence: number;
+
+  /**
+   * Messages.
+   *
+   * @generated from field: uint32 messages = 10;
+   */
+  messages: number;
+};
+
+/**
+ * Describes the message toolmark.v1.LegacySummary.
+ * Use `create(LegacySummarySchema)` to create a new message.
+ */
+export const LegacySummarySchema: GenMessage<LegacySummary> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_legacy, 3);
+
+/**
  * Kinds of evidence of older systems.
  *
  * @generated from enum toolmark.v1.LegacyEvidenceKind
@@ -199,4 +390,38 @@ export enum LegacyEvidenceKind {
  */
 export const LegacyEvidenceKindSchema: GenEnum<LegacyEvidenceKind> = /*@__PURE__*/
   enumDesc(file_toolmark_v1_legacy, 0);
+
+/**
+ * What a source of an older system is.
+ *
+ * @generated from enum toolmark.v1.LegacySourceFormat
+ */
+export enum LegacySourceFormat {
+  /**
+   * Refused in requests.
+   *
+   * @generated from enum value: LEGACY_SOURCE_FORMAT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A stored session as one JSON text, of any generation.
+   *
+   * @generated from enum value: LEGACY_SOURCE_FORMAT_SNAPSHOT = 1;
+   */
+  SNAPSHOT = 1,
+
+  /**
+   * An event log, one JSON text in each line, of any generation.
+   *
+   * @generated from enum value: LEGACY_SOURCE_FORMAT_EVENT_LOG = 2;
+   */
+  EVENT_LOG = 2,
+}
+
+/**
+ * Describes the enum toolmark.v1.LegacySourceFormat.
+ */
+export const LegacySourceFormatSchema: GenEnum<LegacySourceFormat> = /*@__PURE__*/
+  enumDesc(file_toolmark_v1_legacy, 1);
 

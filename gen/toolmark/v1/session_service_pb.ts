@@ -6,6 +6,8 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Event } from "./event_pb.js";
 import { file_toolmark_v1_event } from "./event_pb.js";
+import type { LegacySource, LegacySourceFormat, LegacySummary } from "./legacy_pb.js";
+import { file_toolmark_v1_legacy } from "./legacy_pb.js";
 import type { Checkpoint, Delegation, Label, Session, SessionKind, SessionState } from "./session_pb.js";
 import { file_toolmark_v1_session } from "./session_pb.js";
 import type { Message } from "@bufbuild/protobuf";
@@ -14,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/session_service.proto.
  */
 export const file_toolmark_v1_session_service: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay92MS9zZXNzaW9uX3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIt0BChRDcmVhdGVTZXNzaW9uUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhUKDW93bmVyX3N1YmplY3QYAiABKAkSJgoEa2luZBgDIAEoDjIYLnRvb2xtYXJrLnYxLlNlc3Npb25LaW5kEg0KBXRpdGxlGAQgASgJEiIKBmxhYmVscxgFIAMoCzISLnRvb2xtYXJrLnYxLkxhYmVsEjAKCmRlbGVnYXRpb24YBiABKAsyFy50b29sbWFyay52MS5EZWxlZ2F0aW9uSACIAQFCDQoLX2RlbGVnYXRpb24iPgoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIicKEUdldFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiOwoSR2V0U2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIpoBChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJEhUKDW93bmVyX3N1YmplY3QYAyABKAkSKAoFc3RhdGUYBCABKA4yGS50b29sbWFyay52MS5TZXNzaW9uU3RhdGUSGwoTYW5jZXN0b3Jfc2Vzc2lvbl9pZBgFIAEoCSJXChRMaXN0U2Vzc2lvbnNSZXNwb25zZRImCghzZXNzaW9ucxgBIAMoCzIULnRvb2xtYXJrLnYxLlNlc3Npb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlcKEUVuZFNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIaChJjYW5jZWxfZGVzY2VuZGFudHMYAyABKAgicgoSRW5kU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uEjUKC2Rlc2NlbmRhbnRzGAIgAygLMiAudG9vbG1hcmsudjEuQ2FuY2VsbGVkRGVzY2VuZGFudCKFAQoTQ2FuY2VsbGVkRGVzY2VuZGFudBISCgpzZXNzaW9uX2lkGAEgASgJEhMKBnJ1bl9pZBgCIAEoCUgAiAEBEh0KFWVuZGVkX3Rvb2xfY2FsbF9jb3VudBgDIAEoDRIbChN3aXRoZHJhd25fYXNrX2NvdW50GAQgASgNQgkKB19ydW5faWQiVgoSRm9ya1Nlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIYChB0aHJvdWdoX3NlcXVlbmNlGAMgASgEIjwKE0ZvcmtTZXNzaW9uUmVzcG9uc2USJQoHc2Vzc2lvbhgBIAEoCzIULnRvb2xtYXJrLnYxLlNlc3Npb24iagoVQ29tcGFjdFNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIYChB0aHJvdWdoX3NlcXVlbmNlGAMgASgEEg8KB3N1bW1hcnkYBCABKAkiMgoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIYChB0aHJvdWdoX3NlcXVlbmNlGAEgASgEImQKE0VyYXNlU2Vzc2lvblJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRIVCg1jYXNjYWRlX2ZvcmtzGAQgASgIIj0KFEVyYXNlU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIioKFEV4cG9ydFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkicwoVRXhwb3J0U2Vzc2lvblJlc3BvbnNlEiMKBWV2ZW50GAEgASgLMhIudG9vbG1hcmsudjEuRXZlbnRIABItCgpjaGVja3BvaW50GAIgASgLMhcudG9vbG1hcmsudjEuQ2hlY2twb2ludEgAQgYKBHBhcnQiawoUVmVyaWZ5U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIwCgpjaGVja3BvaW50GAIgASgLMhcudG9vbG1hcmsudjEuQ2hlY2twb2ludEgAiAEBQg0KC19jaGVja3BvaW50Ij4KFVZlcmlmeVNlc3Npb25SZXNwb25zZRIlCgRoZWFkGAEgASgLMhcudG9vbG1hcmsudjEuQ2hlY2twb2ludDKjBgoOU2Vzc2lvblNlcnZpY2USVgoNQ3JlYXRlU2Vzc2lvbhIhLnRvb2xtYXJrLnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GiIudG9vbG1hcmsudjEuQ3JlYXRlU2Vzc2lvblJlc3BvbnNlElIKCkdldFNlc3Npb24SHi50b29sbWFyay52MS5HZXRTZXNzaW9uUmVxdWVzdBofLnRvb2xtYXJrLnYxLkdldFNlc3Npb25SZXNwb25zZSIDkAIBElgKDExpc3RTZXNzaW9ucxIgLnRvb2xtYXJrLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIS50b29sbWFyay52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIDkAIBEk0KCkVuZFNlc3Npb24SHi50b29sbWFyay52MS5FbmRTZXNzaW9uUmVxdWVzdBofLnRvb2xtYXJrLnYxLkVuZFNlc3Npb25SZXNwb25zZRJQCgtGb3JrU2Vzc2lvbhIfLnRvb2xtYXJrLnYxLkZvcmtTZXNzaW9uUmVxdWVzdBogLnRvb2xtYXJrLnYxLkZvcmtTZXNzaW9uUmVzcG9uc2USWQoOQ29tcGFjdFNlc3Npb24SIi50b29sbWFyay52MS5Db21wYWN0U2Vzc2lvblJlcXVlc3QaIy50b29sbWFyay52MS5Db21wYWN0U2Vzc2lvblJlc3BvbnNlElMKDEVyYXNlU2Vzc2lvbhIgLnRvb2xtYXJrLnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIS50b29sbWFyay52MS5FcmFzZVNlc3Npb25SZXNwb25zZRJdCg1FeHBvcnRTZXNzaW9uEiEudG9vbG1hcmsudjEuRXhwb3J0U2Vzc2lvblJlcXVlc3QaIi50b29sbWFyay52MS5FeHBvcnRTZXNzaW9uUmVzcG9uc2UiA5ACATABElsKDVZlcmlmeVNlc3Npb24SIS50b29sbWFyay52MS5WZXJpZnlTZXNzaW9uUmVxdWVzdBoiLnRvb2xtYXJrLnYxLlZlcmlmeVNlc3Npb25SZXNwb25zZSIDkAIBYgZwcm90bzM", [file_toolmark_v1_event, file_toolmark_v1_session]);
+  fileDesc("CiF0b29sbWFyay92MS9zZXNzaW9uX3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIt0BChRDcmVhdGVTZXNzaW9uUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhUKDW93bmVyX3N1YmplY3QYAiABKAkSJgoEa2luZBgDIAEoDjIYLnRvb2xtYXJrLnYxLlNlc3Npb25LaW5kEg0KBXRpdGxlGAQgASgJEiIKBmxhYmVscxgFIAMoCzISLnRvb2xtYXJrLnYxLkxhYmVsEjAKCmRlbGVnYXRpb24YBiABKAsyFy50b29sbWFyay52MS5EZWxlZ2F0aW9uSACIAQFCDQoLX2RlbGVnYXRpb24iPgoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIicKEUdldFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiOwoSR2V0U2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIpoBChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJEhUKDW93bmVyX3N1YmplY3QYAyABKAkSKAoFc3RhdGUYBCABKA4yGS50b29sbWFyay52MS5TZXNzaW9uU3RhdGUSGwoTYW5jZXN0b3Jfc2Vzc2lvbl9pZBgFIAEoCSJXChRMaXN0U2Vzc2lvbnNSZXNwb25zZRImCghzZXNzaW9ucxgBIAMoCzIULnRvb2xtYXJrLnYxLlNlc3Npb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlcKEUVuZFNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIaChJjYW5jZWxfZGVzY2VuZGFudHMYAyABKAgicgoSRW5kU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uEjUKC2Rlc2NlbmRhbnRzGAIgAygLMiAudG9vbG1hcmsudjEuQ2FuY2VsbGVkRGVzY2VuZGFudCKFAQoTQ2FuY2VsbGVkRGVzY2VuZGFudBISCgpzZXNzaW9uX2lkGAEgASgJEhMKBnJ1bl9pZBgCIAEoCUgAiAEBEh0KFWVuZGVkX3Rvb2xfY2FsbF9jb3VudBgDIAEoDRIbChN3aXRoZHJhd25fYXNrX2NvdW50GAQgASgNQgkKB19ydW5faWQiVgoSRm9ya1Nlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIYChB0aHJvdWdoX3NlcXVlbmNlGAMgASgEIjwKE0ZvcmtTZXNzaW9uUmVzcG9uc2USJQoHc2Vzc2lvbhgBIAEoCzIULnRvb2xtYXJrLnYxLlNlc3Npb24iagoVQ29tcGFjdFNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIYChB0aHJvdWdoX3NlcXVlbmNlGAMgASgEEg8KB3N1bW1hcnkYBCABKAkiMgoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIYChB0aHJvdWdoX3NlcXVlbmNlGAEgASgEImQKE0VyYXNlU2Vzc2lvblJlcXVlc3QSEgoKcmVxdWVzdF9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRIVCg1jYXNjYWRlX2ZvcmtzGAQgASgIIj0KFEVyYXNlU2Vzc2lvblJlc3BvbnNlEiUKB3Nlc3Npb24YASABKAsyFC50b29sbWFyay52MS5TZXNzaW9uIioKFEV4cG9ydFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkicwoVRXhwb3J0U2Vzc2lvblJlc3BvbnNlEiMKBWV2ZW50GAEgASgLMhIudG9vbG1hcmsudjEuRXZlbnRIABItCgpjaGVja3BvaW50GAIgASgLMhcudG9vbG1hcmsudjEuQ2hlY2twb2ludEgAQgYKBHBhcnQirwEKFEltcG9ydFNlc3Npb25SZXF1ZXN0EhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIVCg1vd25lcl9zdWJqZWN0GAMgASgJEioKB3NvdXJjZXMYBCADKAsyGS50b29sbWFyay52MS5MZWdhY3lTb3VyY2USLAoFcGFydHMYBSADKAsyHS50b29sbWFyay52MS5MZWdhY3lTb3VyY2VQYXJ0ImcKEExlZ2FjeVNvdXJjZVBhcnQSLwoGZm9ybWF0GAEgASgOMh8udG9vbG1hcmsudjEuTGVnYWN5U291cmNlRm9ybWF0EhQKDG9mZnNldF9ieXRlcxgCIAEoBBIMCgRkYXRhGAMgASgMItIBChVJbXBvcnRTZXNzaW9uUmVzcG9uc2USMwoIcHJvZ3Jlc3MYASADKAsyIS50b29sbWFyay52MS5MZWdhY3lTb3VyY2VQcm9ncmVzcxIqCgdzZXNzaW9uGAIgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbkgAiAEBEjAKB3N1bW1hcnkYAyABKAsyGi50b29sbWFyay52MS5MZWdhY3lTdW1tYXJ5SAGIAQESDgoGaXNfbmV3GAQgASgIQgoKCF9zZXNzaW9uQgoKCF9zdW1tYXJ5Il8KFExlZ2FjeVNvdXJjZVByb2dyZXNzEi8KBmZvcm1hdBgBIAEoDjIfLnRvb2xtYXJrLnYxLkxlZ2FjeVNvdXJjZUZvcm1hdBIWCg5yZWNlaXZlZF9ieXRlcxgCIAEoBCJrChRWZXJpZnlTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEjAKCmNoZWNrcG9pbnQYAiABKAsyFy50b29sbWFyay52MS5DaGVja3BvaW50SACIAQFCDQoLX2NoZWNrcG9pbnQiPgoVVmVyaWZ5U2Vzc2lvblJlc3BvbnNlEiUKBGhlYWQYASABKAsyFy50b29sbWFyay52MS5DaGVja3BvaW50MvsGCg5TZXNzaW9uU2VydmljZRJWCg1DcmVhdGVTZXNzaW9uEiEudG9vbG1hcmsudjEuQ3JlYXRlU2Vzc2lvblJlcXVlc3QaIi50b29sbWFyay52MS5DcmVhdGVTZXNzaW9uUmVzcG9uc2USUgoKR2V0U2Vzc2lvbhIeLnRvb2xtYXJrLnYxLkdldFNlc3Npb25SZXF1ZXN0Gh8udG9vbG1hcmsudjEuR2V0U2Vzc2lvblJlc3BvbnNlIgOQAgESWAoMTGlzdFNlc3Npb25zEiAudG9vbG1hcmsudjEuTGlzdFNlc3Npb25zUmVxdWVzdBohLnRvb2xtYXJrLnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlIgOQAgESTQoKRW5kU2Vzc2lvbhIeLnRvb2xtYXJrLnYxLkVuZFNlc3Npb25SZXF1ZXN0Gh8udG9vbG1hcmsudjEuRW5kU2Vzc2lvblJlc3BvbnNlElAKC0ZvcmtTZXNzaW9uEh8udG9vbG1hcmsudjEuRm9ya1Nlc3Npb25SZXF1ZXN0GiAudG9vbG1hcmsudjEuRm9ya1Nlc3Npb25SZXNwb25zZRJZCg5Db21wYWN0U2Vzc2lvbhIiLnRvb2xtYXJrLnYxLkNvbXBhY3RTZXNzaW9uUmVxdWVzdBojLnRvb2xtYXJrLnYxLkNvbXBhY3RTZXNzaW9uUmVzcG9uc2USUwoMRXJhc2VTZXNzaW9uEiAudG9vbG1hcmsudjEuRXJhc2VTZXNzaW9uUmVxdWVzdBohLnRvb2xtYXJrLnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlEl0KDUV4cG9ydFNlc3Npb24SIS50b29sbWFyay52MS5FeHBvcnRTZXNzaW9uUmVxdWVzdBoiLnRvb2xtYXJrLnYxLkV4cG9ydFNlc3Npb25SZXNwb25zZSIDkAIBMAESVgoNSW1wb3J0U2Vzc2lvbhIhLnRvb2xtYXJrLnYxLkltcG9ydFNlc3Npb25SZXF1ZXN0GiIudG9vbG1hcmsudjEuSW1wb3J0U2Vzc2lvblJlc3BvbnNlElsKDVZlcmlmeVNlc3Npb24SIS50b29sbWFyay52MS5WZXJpZnlTZXNzaW9uUmVxdWVzdBoiLnRvb2xtYXJrLnYxLlZlcmlmeVNlc3Npb25SZXNwb25zZSIDkAIBYgZwcm90bzM", [file_toolmark_v1_event, file_toolmark_v1_legacy, file_toolmark_v1_session]);
 
 /**
  * Request of CreateSession.
@@ -560,6 +562,162 @@ export const ExportSessionResponseSchema: GenMessage<ExportSessionResponse> = /*
   messageDesc(file_toolmark_v1_session_service, 16);
 
 /**
+ * Request of ImportSession.
+ *
+ * @generated from message toolmark.v1.ImportSessionRequest
+ */
+export type ImportSessionRequest = Message<"toolmark.v1.ImportSessionRequest"> & {
+  /**
+   * Names the import for retries: 1 to 128 printable ASCII characters. The same in the requests of all its parts.
+   *
+   * @generated from field: string request_id = 1;
+   */
+  requestId: string;
+
+  /**
+   * Id of the session in the older system, 1 to 512 bytes without control characters. That of the snapshot, if there is
+   * one: an event log does not say its own.
+   *
+   * @generated from field: string session_id = 2;
+   */
+  sessionId: string;
+
+  /**
+   * Owner of the session in the caller's tenant, at most 256 bytes. Empty: nobody; then only callers whose role reaches
+   * the whole tenant can read it, and the caller. Taken at the first import of the session.
+   *
+   * @generated from field: string owner_subject = 3;
+   */
+  ownerSubject: string;
+
+  /**
+   * The sources, one or two of different formats. The same in the requests of all parts.
+   *
+   * @generated from field: repeated toolmark.v1.LegacySource sources = 4;
+   */
+  sources: LegacySource[];
+
+  /**
+   * Parts of the sources, at most 16. Empty: only asks how much is there.
+   *
+   * @generated from field: repeated toolmark.v1.LegacySourcePart parts = 5;
+   */
+  parts: LegacySourcePart[];
+};
+
+/**
+ * Describes the message toolmark.v1.ImportSessionRequest.
+ * Use `create(ImportSessionRequestSchema)` to create a new message.
+ */
+export const ImportSessionRequestSchema: GenMessage<ImportSessionRequest> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_session_service, 17);
+
+/**
+ * Part of a source.
+ *
+ * @generated from message toolmark.v1.LegacySourcePart
+ */
+export type LegacySourcePart = Message<"toolmark.v1.LegacySourcePart"> & {
+  /**
+   * The source that it is of.
+   *
+   * @generated from field: toolmark.v1.LegacySourceFormat format = 1;
+   */
+  format: LegacySourceFormat;
+
+  /**
+   * Bytes of the source before it. Bytes that the server has already are passed over.
+   *
+   * @generated from field: uint64 offset_bytes = 2;
+   */
+  offsetBytes: bigint;
+
+  /**
+   * The bytes.
+   *
+   * @generated from field: bytes data = 3;
+   */
+  data: Uint8Array;
+};
+
+/**
+ * Describes the message toolmark.v1.LegacySourcePart.
+ * Use `create(LegacySourcePartSchema)` to create a new message.
+ */
+export const LegacySourcePartSchema: GenMessage<LegacySourcePart> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_session_service, 18);
+
+/**
+ * Reply of ImportSession.
+ *
+ * @generated from message toolmark.v1.ImportSessionResponse
+ */
+export type ImportSessionResponse = Message<"toolmark.v1.ImportSessionResponse"> & {
+  /**
+   * How much of each source the server has, in the order of the request. Where the next part goes on.
+   *
+   * @generated from field: repeated toolmark.v1.LegacySourceProgress progress = 1;
+   */
+  progress: LegacySourceProgress[];
+
+  /**
+   * The session, once all parts were there and it was written, or was there already.
+   *
+   * @generated from field: optional toolmark.v1.Session session = 2;
+   */
+  session?: Session | undefined;
+
+  /**
+   * What was joined and what stands alone, exactly if the session is set.
+   *
+   * @generated from field: optional toolmark.v1.LegacySummary summary = 3;
+   */
+  summary?: LegacySummary | undefined;
+
+  /**
+   * Whether this import wrote something: false if the session had been imported from equal sources.
+   *
+   * @generated from field: bool is_new = 4;
+   */
+  isNew: boolean;
+};
+
+/**
+ * Describes the message toolmark.v1.ImportSessionResponse.
+ * Use `create(ImportSessionResponseSchema)` to create a new message.
+ */
+export const ImportSessionResponseSchema: GenMessage<ImportSessionResponse> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_session_service, 19);
+
+/**
+ * How much of a source is there.
+ *
+ * @generated from message toolmark.v1.LegacySourceProgress
+ */
+export type LegacySourceProgress = Message<"toolmark.v1.LegacySourceProgress"> & {
+  /**
+   * The source.
+   *
+   * @generated from field: toolmark.v1.LegacySourceFormat format = 1;
+   */
+  format: LegacySourceFormat;
+
+  /**
+   * Bytes from its beginning.
+   *
+   * @generated from field: uint64 received_bytes = 2;
+   */
+  receivedBytes: bigint;
+};
+
+/**
+ * Describes the message toolmark.v1.LegacySourceProgress.
+ * Use `create(LegacySourceProgressSchema)` to create a new message.
+ */
+export const LegacySourceProgressSchema: GenMessage<LegacySourceProgress> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_session_service, 20);
+
+/**
  * Request of VerifySession.
  *
  * @generated from message toolmark.v1.VerifySessionRequest
@@ -586,7 +744,7 @@ export type VerifySessionRequest = Message<"toolmark.v1.VerifySessionRequest"> &
  * Use `create(VerifySessionRequestSchema)` to create a new message.
  */
 export const VerifySessionRequestSchema: GenMessage<VerifySessionRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 17);
+  messageDesc(file_toolmark_v1_session_service, 21);
 
 /**
  * Reply of VerifySession.
@@ -607,7 +765,7 @@ export type VerifySessionResponse = Message<"toolmark.v1.VerifySessionResponse">
  * Use `create(VerifySessionResponseSchema)` to create a new message.
  */
 export const VerifySessionResponseSchema: GenMessage<VerifySessionResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_session_service, 18);
+  messageDesc(file_toolmark_v1_session_service, 22);
 
 /**
  * Creates, reads, forks, ends and erases sessions. A session of another tenant or owner is SESSION_NOT_FOUND, exactly
@@ -716,6 +874,25 @@ export const SessionService: GenService<{
     methodKind: "server_streaming";
     input: typeof ExportSessionRequestSchema;
     output: typeof ExportSessionResponseSchema;
+  },
+  /**
+   * Brings in a session of an older system under its old id: the bytes of its snapshot, of its event log, or of both. A
+   * large source is sent in parts, one request each, in order; the reply says how much of each source is there, and an
+   * import that was cut off goes on from there for as long as the server keeps the parts, which is an hour at most and
+   * not beyond its end. With the last part the session is written: its records have no revisions, its old verdicts
+   * allow nothing, and its ask, if it waits for one, can be answered. A source that cannot be read is refused with
+   * its path and position, and nothing of the session is written.
+   * Importing a session again adds what is new as long as nothing else was written to it. Equal sources write nothing.
+   * Roles: admin, for the whole tenant: the id is chosen by the caller, and may be anybody's.
+   * Errors: SOURCE_MALFORMED, SOURCE_MISMATCH, SESSION_DIVERGED, ROLE_MISSING, REQUEST_ID_REUSED, BODY_TOO_LARGE,
+   * QUOTA_EXCEEDED, HIGH_WATER_UNAVAILABLE.
+   *
+   * @generated from rpc toolmark.v1.SessionService.ImportSession
+   */
+  importSession: {
+    methodKind: "unary";
+    input: typeof ImportSessionRequestSchema;
+    output: typeof ImportSessionResponseSchema;
   },
   /**
    * Rebuilds from a session's events everything else that is stored of it, and compares: chain, revisions, snapshots,

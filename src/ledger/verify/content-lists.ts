@@ -3,6 +3,7 @@ import { ProviderPairingSchema } from "../../../gen/toolmark/engine/v1/command_p
 import { RequestOutcomeSchema } from "../../../gen/toolmark/storage/v1/storage_pb.js";
 import { equalBytes } from "../../domain/bytes.js";
 import { isCommitment } from "../../domain/chain.js";
+import { isArchiveRef } from "../../domain/identity.js";
 import { isJsonObject } from "../../domain/json-object.js";
 import { isSha256 } from "../../domain/sha256.js";
 import { isIntactBody } from "../body-reader.js";
@@ -65,7 +66,7 @@ function bodyFault(
         digestText(body.sha256) === expected.sha256 &&
         data.length === sizeBytes;
   if (!isIntact) return "does not match its reference, digest or size";
-  if (body.isJsonObject !== isJsonObject(data)) {
+  if (body.isJsonObject !== (!isArchiveRef(body.bodyRef) && isJsonObject(data))) {
     return "is wrongly marked as a JSON object or none";
   }
   if (expected === undefined) return undefined;

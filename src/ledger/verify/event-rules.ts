@@ -39,6 +39,7 @@ export function recordFault(
       return origin?.sessionId === sessionId ? undefined : "has a record of another origin";
     }
     case "forked":
+    case "adopted":
       if (record.value.session?.sessionId !== sessionId) return "has the record of another session";
       return withoutRevision(row);
     case "session":

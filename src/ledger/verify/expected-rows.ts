@@ -1,9 +1,11 @@
 import type { BaseState } from "../../../gen/toolmark/v1/base_state_pb.js";
 import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
 import type { EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
-import { bodyRef } from "../../domain/identity.js";
+import { equalBytes } from "../../domain/bytes.js";
+import { archiveOf, isRefOf } from "../../domain/archive.js";
 import { storedBodiesOf } from "../../domain/record-bodies.js";
-import { inheritedPlace } from "../base-state.js";
+import { baseBodyOf, bringsRecords } from "../../domain/session-record.js";
+import { inheritedIndexOf, inheritedPlace, type Bringing } from "../base-state.js";
 import { indexOf } from "../event-codec.js";
 import type { AskEntry, Deadline, EventRow, RecordKey } from "../store-port.js";
 
@@ -67,31 +69,31 @@ export class ExpectedRows {
     );
   }
 
-  /** Takes in what the session's first event brings, once its bytes were checked. */
-  addInherited(row: EventRow, base: BaseState): string | undefined {
+  /** Takes in what an event brings, once its bytes were checked. */
+  addInherited(row: EventRow, base: BaseState, by: Bringing): string | undefined {
     for (const [index, { record, privateCommitment }] of base.records.entries()) {
-      const { record: key } = indexOf(record?.record ?? { case: undefined });
+      const key = inheritedIndexOf(record?.record ?? { case: undefined }, by);
       if (record === undefined || key === undefined) return "brings a record without an id";
-      if (this.records.has(key.recordId)) return "brings a record twice";
-      this.records.set(key.recordId, {
-        ...{ recordId: key.recordId, family: key.family, toolCallId: key.toolCallId },
-        firstSequence: inheritedPlace(base, index),
-        firstPosition: row.position,
-        lastSequence: row.sequence,
-        lastPosition: row.position,
-        lastChain: digestText(row.chain),
-        ask: undefined,
-        isListed: false,
-        isAskListed: false,
-      });
+      if (this.records.get(key.recordId)?.lastSequence === row.sequence) {
+        return "brings a record twice";
+      }
+      if (key.deadline !== undefined) this.#setDeadline(row, key, key.deadline);
       const paired = { ...row, privateCommitment: nonEmpty(privateCommitment) };
-      const fault = this.#addPairing(paired, record.record) ?? this.#addBodies(row, record.record);
+      const fault =
+        this.#addRecord(row, key, key.ask, inheritedPlace(base, by, index)) ??
+        this.#addPairing(paired, record.record) ??
+        this.#addBodies(row, record.record);
       if (fault !== undefined) return fault;
     }
     return undefined;
   }
 
-  #addRecord(row: EventRow, key: RecordKey, ask: AskEntry | undefined): string | undefined {
+  #addRecord(
+    row: EventRow,
+    key: RecordKey,
+    ask: AskEntry | undefined,
+    firstSequence = row.sequence,
+  ): string | undefined {
     const { sequence, position } = row;
     const lastChain = digestText(row.chain);
     const known = this.records.get(key.recordId);
@@ -100,7 +102,7 @@ export class ExpectedRows {
         recordId: key.recordId,
         family: key.family,
         toolCallId: key.toolCallId,
-        firstSequence: sequence,
+        firstSequence,
         firstPosition: position,
         lastSequence: sequence,
         lastPosition: position,
@@ -126,26 +128,36 @@ export class ExpectedRows {
     if (commitment === undefined) return undefined;
     if (record.case !== "toolCall") return "has a private commitment without a call";
     const { toolCallId } = record.value;
-    if (this.pairings.has(toolCallId)) return "pairs a call for the second time";
+    const known = this.pairings.get(toolCallId)?.commitment;
+    if (known !== undefined) {
+      return equalBytes(known, commitment) ? undefined : "pairs a call for the second time";
+    }
     this.pairings.set(toolCallId, { firstSequence, commitment, isListed: false });
     return undefined;
   }
 
   #addBodies(row: EventRow, record: EventRecord["record"]): string | undefined {
-    if (record.case === "forked") return this.#addBody(row, record.value.base);
-    for (const body of storedBodiesOf(record)) {
+    if (bringsRecords(record) && record.value.base === undefined) return "brings no base state";
+    for (const body of this.#bodiesOf(record)) {
       const fault = this.#addBody(row, body);
       if (fault !== undefined) return fault;
     }
     return undefined;
   }
 
-  #addBody({ sequence }: EventRow, body: Body | undefined): string | undefined {
-    if (body === undefined) return "brings no base state";
+  #bodiesOf(record: EventRecord["record"]): readonly Body[] {
+    const base = baseBodyOf(record);
+    if (base === undefined) return storedBodiesOf(record);
+    const sources = record.case === "adopted" ? record.value.sources : [];
+    return [base, ...sources.map((source) => archiveOf(this.#sessionId, source))];
+  }
+
+  #addBody({ sequence }: EventRow, body: Body): string | undefined {
     const { bodyRef: ref, sizeBytes, isJsonObject } = body;
     const known = this.bodies.get(ref);
     if (known === undefined) {
-      if (ref !== bodyRef(this.#sessionId, body.sha256)) return "names a body by another's digest";
+      const isItsOwn = isRefOf(this.#sessionId, ref, body.sha256);
+      if (!isItsOwn) return "names a body by another's digest";
       const sha256 = digestText(body.sha256);
       const entry = { sha256, sizeBytes, isJsonObject, firstSequence: sequence, isListed: false };
       this.bodies.set(ref, entry);

@@ -3,6 +3,7 @@ import { CHAIN_START } from "../../domain/chain.js";
 import { Fold } from "../../domain/evolve.js";
 import { InvariantError } from "../../domain/invariant.js";
 import { isRefusal } from "../../domain/refusal.js";
+import { bringsRecords, type BringingRecord } from "../../domain/session-record.js";
 import type { SessionState } from "../../domain/session-state.js";
 import { readBaseState } from "../base-state.js";
 import { followsChain, isIntact } from "../event-codec.js";
@@ -49,6 +50,8 @@ export class SessionLog {
   readonly #pace: Pace;
   readonly #onEvent: OnEvent;
   readonly #fold = new Fold(undefined);
+  /** The record of the event that was just taken, if it brings others. */
+  #bringing: BringingRecord | undefined;
 
   constructor(
     { rows, session, mayBeErased, logOnly }: LogSource,
@@ -79,7 +82,7 @@ export class SessionLog {
       if (page.length === 0) return this.sequence > before;
       for (const row of page) {
         this.#take(row);
-        if (row.sequence === 1n && !this.#logOnly) await this.#takeInherited(row);
+        if (!this.#logOnly) await this.#takeInherited(row);
       }
       await this.pause();
     }
@@ -118,10 +121,11 @@ export class SessionLog {
     this.#onEvent(row, this.state);
   }
 
-  /** The records that a fork copied are in a body: its bytes are those that the event names. */
+  /** Records that an event brings are in a body: its bytes are those that the event names. */
   async #takeInherited(row: EventRow): Promise<void> {
-    const record = row.payload && decodePayload(row.payload)?.record?.record;
-    if (record?.case !== "forked") return;
+    const record = this.#bringing;
+    this.#bringing = undefined;
+    if (record === undefined) return;
     const found = await this.readPage("bodies", record.value.base?.bodyRef ?? "", 1, async () => [
       await readBaseState(this.#rows, this.#session, record.value),
     ]);
@@ -129,7 +133,7 @@ export class SessionLog {
     const fault =
       base === undefined || isRefusal(base)
         ? "brings records that are not as it says"
-        : this.expected.addInherited(row, base);
+        : this.expected.addInherited(row, base, record.case);
     if (fault !== undefined) this.#refuse(row.sequence, fault);
   }
 
@@ -157,6 +161,7 @@ export class SessionLog {
       this.creatorSubject = payload.actor?.subject ?? "";
     }
     const record = recordOf(payload);
+    if (bringsRecords(record.record)) this.#bringing = record.record;
     return (
       recordFault(this.#session.sessionId, row, record.record) ??
       this.#foldFault(row, record) ??

@@ -2,7 +2,7 @@ import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import type { Checkpoint } from "../../../gen/toolmark/v1/session_pb.js";
 import { maySee, type Caller } from "../../domain/principal.js";
 import { refuse, type Refusal } from "../../domain/refusal.js";
-import type { Waiting } from "../batch.js";
+import type { Waiting } from "../batch-context.js";
 import { highWaterFloor } from "../load-session.js";
 import type { Store } from "../store-port.js";
 import type { Finding, LogPoint } from "./verdict.js";

@@ -6,6 +6,7 @@ import {
   EndSessionResponseSchema,
   ForkSessionResponseSchema,
   GetSessionResponseSchema,
+  ImportSessionResponseSchema,
   ListSessionsResponseSchema,
   VerifySessionResponseSchema,
   type SessionService,
@@ -13,12 +14,13 @@ import {
 import { invariant } from "../../domain/invariant.js";
 import { isRefusal } from "../../domain/refusal.js";
 import { sessionOf } from "../../domain/session-record.js";
-import type { Replies } from "../../ledger/batch.js";
+import type { Replies } from "../../ledger/batch-context.js";
 import type { SessionEnding } from "../../ledger/session-ending.js";
 import type { Ledger } from "../../ledger/ledger.js";
 import type { Reader } from "../../ledger/reader.js";
 import type { SessionCompaction } from "../../ledger/session-compaction.js";
 import type { SessionFork } from "../../ledger/session-fork.js";
+import type { SessionImport } from "../../ledger/session-import.js";
 import type { SessionVerifier } from "../../ledger/verify/session-verifier.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
@@ -36,6 +38,7 @@ export interface SessionParts {
   readonly ending: SessionEnding;
   readonly fork: SessionFork;
   readonly compaction: SessionCompaction;
+  readonly importing: SessionImport;
   readonly verifier: SessionVerifier;
 }
 
@@ -45,6 +48,7 @@ export function sessionHandlers({
   ending,
   fork,
   compaction,
+  importing,
   verifier,
 }: SessionParts): Implementation<typeof SessionService> {
   return {
@@ -72,6 +76,20 @@ export function sessionHandlers({
       invariant(record?.case === "compaction", "a reply about a compaction has its record");
       const { throughSequence } = record.value;
       return create(CompactSessionResponseSchema, { throughSequence });
+    },
+    async importSession(context, request) {
+      const imported = await importing.import(callerOf(context), request, context);
+      if (isRefusal(imported)) return imported;
+      const { adopted, receivedBytes, isNew } = imported;
+      const { session, summary } = adopted ?? {};
+      return create(ImportSessionResponseSchema, {
+        progress: request.sources.map(({ format }, at) => ({
+          ...{ format, receivedBytes: BigInt(receivedBytes[at] ?? 0) },
+        })),
+        ...(session === undefined ? {} : { session }),
+        ...(summary === undefined ? {} : { summary }),
+        isNew,
+      });
     },
     async getSession(context, { sessionId }) {
       const session = await reader.getSession(callerOf(context), sessionId);

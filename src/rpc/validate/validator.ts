@@ -21,6 +21,7 @@ import * as asks from "./asks.js";
 import type { Checked } from "./checks.js";
 import * as commands from "./commands.js";
 import * as evidences from "./evidence.js";
+import * as imports from "./imports.js";
 import * as requests from "./requests.js";
 
 /** Says why a request is malformed, or nothing if it is well-formed. It looks at the request alone, at no state. */
@@ -57,6 +58,7 @@ const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
   entry(session.endSession, requests.checkEndSession),
   entry(session.forkSession, requests.checkForkSession),
   entry(session.compactSession, requests.checkCompactSession),
+  entry(session.importSession, imports.checkImportSession),
   entry(session.verifySession, requests.checkVerifySession),
   entry(history.getToolCall, requests.checkGetToolCall),
   entry(history.listToolCalls, requests.checkListToolCalls),

@@ -41,14 +41,14 @@ export function applyWrite(disk: MemoryDisk, write: CommandWrite, undo: Undo): v
     appendEvent(disk, session, event.row, undo);
     const { row, record, inherited = [] } = event;
     for (const each of inherited) {
-      const { firstSequence, ...key } = each;
+      const { firstSequence, ask, deadline, ...key } = each;
       indexRecord(session, row, { key, firstSequence }, undo);
+      indexWaiting(disk, session.row, { row, record: key, ask, deadline }, undo);
     }
     if (record !== undefined) {
       indexRecord(session, row, { key: record, firstSequence: row.sequence }, undo);
     }
-    if (event.ask !== undefined) indexAsk(disk, session.row, event, undo);
-    if (event.deadline !== undefined) setDeadline(disk, write, event, undo);
+    indexWaiting(disk, session.row, event, undo);
   }
   for (const body of write.bodies) putBody(session, body, undo);
   for (const copy of write.bodyCopies ?? []) copyBody(disk, session, copy, undo);
@@ -145,6 +145,11 @@ function indexRecord(
   );
   records.set(record.recordId, { ...before, lastSequence: row.sequence, lastChain: row.chain });
   undo.push(() => records.set(record.recordId, before));
+}
+
+function indexWaiting(disk: MemoryDisk, session: SessionRow, event: NewEvent, undo: Undo): void {
+  if (event.ask !== undefined) indexAsk(disk, session, event, undo);
+  if (event.deadline !== undefined) setDeadline(disk, session, event, undo);
 }
 
 function indexAsk(

@@ -25,10 +25,13 @@ export class IndexWriter {
   /** `key` stands for the session. Events come in order. Throws WriteRefusedError. */
   put(key: number, event: NewEvent, session: AskSession): void {
     const { row, record, ask, deadline } = event;
-    for (const each of event.inherited ?? []) this.#putRecord(key, each, row, each.firstSequence);
+    for (const each of event.inherited ?? []) {
+      const { firstSequence, ...brought } = each;
+      this.#putRecord(key, brought, row, firstSequence);
+      this.#putWaiting(key, { ...brought, row, record: brought }, session);
+    }
     if (record !== undefined) this.#putRecord(key, record, row);
-    if (ask !== undefined) this.#putAsk(key, event, session);
-    if (deadline !== undefined) this.#putDeadline(key, event);
+    this.#putWaiting(key, { row, record, ask, deadline }, session);
   }
 
   #putRecord(
@@ -47,6 +50,11 @@ export class IndexWriter {
       chain,
     );
     if (changes === 0) throw new WriteRefusedError("a record changes its family or its call");
+  }
+
+  #putWaiting(key: number, event: NewEvent, session: AskSession): void {
+    if (event.ask !== undefined) this.#putAsk(key, event, session);
+    if (event.deadline !== undefined) this.#putDeadline(key, event);
   }
 
   #putAsk(key: number, { row, record, ask }: NewEvent, session: AskSession): void {

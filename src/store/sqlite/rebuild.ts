@@ -105,16 +105,16 @@ class Rebuild {
     if (row.payload === undefined) return;
     const index = this.#rules.indexOf(row);
     if (index === undefined) throw damaged(session, row);
-    const inherited = row.sequence === 1n ? this.#inherited(key, session, row) : undefined;
+    const inherited = this.#inherited(key, session, row);
     this.#index.put(key, { row, ...index, inherited }, session);
   }
 
-  #inherited(key: number, session: SessionRow, first: EventRow): InheritedRecord[] | undefined {
-    const baseRef = this.#rules.baseRefOf(first);
+  #inherited(key: number, session: SessionRow, row: EventRow): InheritedRecord[] | undefined {
+    const baseRef = this.#rules.baseRefOf(row);
     if (baseRef === undefined) return undefined;
     const body = this.#reads.readBody.get(key, baseRef);
-    const inherited = body && this.#rules.inheritedOf(toBodyRow(body));
-    if (inherited === undefined) throw damaged(session, first);
+    const inherited = body && this.#rules.inheritedOf(row, toBodyRow(body));
+    if (inherited === undefined) throw damaged(session, row);
     return inherited;
   }
 
