@@ -1,6 +1,6 @@
 import { parseArgs } from "node:util";
 
-const PARTS = ["load", "start-up"] as const;
+const PARTS = ["load", "start-up", "import"] as const;
 export type Part = (typeof PARTS)[number];
 
 /** What the command line asks of the benchmark. */
@@ -17,6 +17,8 @@ export interface Options {
   readonly sessions: number;
   /** Of the service on each store that its starts are compared for. */
   readonly starts: number;
+  /** Of the older system, that are imported. */
+  readonly imports: number;
   /** Folder that holds the large store from run to run. Absent: it is filled anew. */
   readonly keep: string | undefined;
   /** A missed bound fails the run. */
@@ -35,6 +37,7 @@ export function readOptions(): Options {
       events: { type: "string", default: "1000000" },
       sessions: { type: "string" },
       starts: { type: "string", default: "15" },
+      imports: { type: "string", default: "10000" },
       keep: { type: "string" },
       check: { type: "boolean", default: false },
     },
@@ -49,6 +52,7 @@ export function readOptions(): Options {
     events,
     sessions: countOf("sessions", values.sessions ?? String(Math.ceil(events / 100))),
     starts: countOf("starts", values.starts),
+    imports: countOf("imports", values.imports),
     keep: values.keep,
     check: values.check,
   };

@@ -1,6 +1,7 @@
 import { mkdtemp, rm, statfs } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
+import { measureImport } from "./import-rate.js";
 import { measureLoad } from "./load-rates.js";
 import { readOptions, type Options } from "./options.js";
 import { print, type Bar } from "./report.js";
@@ -22,7 +23,12 @@ async function runParts(options: Options, folder: string): Promise<readonly Bar[
       "rounds, interleaved, one warm-up round",
   );
   if (options.parts.includes("load")) await measureLoad(options, folder);
-  return options.parts.includes("start-up") ? measureStartUp(options, folder) : [];
+  const bars: Bar[] = [];
+  if (options.parts.includes("start-up")) bars.push(...(await measureStartUp(options, folder)));
+  if (options.parts.includes("import")) {
+    bars.push(...(await measureImport(options.rounds, options.imports, folder)));
+  }
+  return bars;
 }
 
 /** The process's exit code: 1 if a bound was missed and that matters. */

@@ -17,21 +17,23 @@ import {
 import { importText } from "./import-text.js";
 import { ProgressBar } from "./progress-bar.js";
 
+const DEFAULT_URL = "http://127.0.0.1:7070";
 const CONCURRENCY = 8;
 const CONCURRENCY_MAX = 64;
 const COUNT = /^[1-9]\d?$/;
 
 const USAGE: CommandUsage = {
-  usage: "import DIR_OR_FILES... --to URL [flags]",
+  usage: "import DIR_OR_FILES... [flags]",
   text:
-    "Brings the sessions of an older system to a server: those in a folder of its file store, also in the folder\n" +
-    "sid-v1 inside it, or those of the files named. A session is <name>.session.json or <name>.json, <name>.events.jsonl\n" +
-    "or <name>.jsonl, or both. What one session is refused for keeps no other back. Run again, the command goes on where\n" +
-    "it stopped: what the server has from equal files stays as it is. The files are never written to.",
+    "Brings the sessions of an older system to a server: those in a folder of its file store, also in the\n" +
+    "folder sid-v1 inside it, or those of the files named. A session is <name>.session.json or <name>.json,\n" +
+    "<name>.events.jsonl or <name>.jsonl, or both. What one session is refused for keeps no other back. Run\n" +
+    "again, the command goes on where it stopped: what the server has from equal files stays as it is. The\n" +
+    "files are never written to.",
   flags: {
     to: {
       value: "url",
-      help: "the server, such as http://127.0.0.1:7070; its gRPC or its HTTP port (TOOLMARK_ADDRESS)",
+      help: `the server, by its gRPC or its HTTP port (default: ${DEFAULT_URL})`,
     },
     owner: { value: "name", help: "who owns the sessions (default: nobody)" },
     concurrency: {
@@ -127,12 +129,10 @@ function planOf(flags: FlagValues): Plan {
 }
 
 function urlOf({ to }: FlagValues): string {
-  const source = typeof to === "string" ? "--to" : "TOOLMARK_ADDRESS";
-  const text = typeof to === "string" ? to : (process.env["TOOLMARK_ADDRESS"] ?? "");
-  if (text === "") throw new UsageError("--to is missing");
+  const text = typeof to === "string" ? to : DEFAULT_URL;
   const url = text.includes("://") ? text : `http://${text}`;
   if (!/^https?:\/\/[^/]+\/?$/.test(url) || !URL.canParse(url)) {
-    throw new UsageError(`${source}: "${text}" is not http://host:port`);
+    throw new UsageError(`--to: "${text}" is not http://host:port`);
   }
   return new URL(url).origin;
 }

@@ -2,7 +2,7 @@ import { stat } from "node:fs/promises";
 import { hasCode } from "./durable-file.js";
 import { LegacyDirectory, LegacyDirectoryError } from "./legacy-dir.js";
 
-/** What folders and files of an older system have of sessions, in the order of the folders. Throws LegacyDirectoryError. */
+/** What folders and files of an older system have of sessions, by folder. Throws LegacyDirectoryError. */
 export async function openLegacyPaths(paths: readonly string[]): Promise<LegacyDirectory[]> {
   const directories: LegacyDirectory[] = [];
   const files: string[] = [];

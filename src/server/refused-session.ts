@@ -56,9 +56,12 @@ export function refusedByServer(
   const message = error.rawMessage;
   if (info === undefined) return { file, sessionId, reason: codeName(error.code), message };
   const { path, offset, format = "" } = info.metadata;
+  // The message begins with the path, which is told on its own.
+  const isRepeated = path !== undefined && message.startsWith(`${path} `);
   return {
     file: /log/i.test(format) ? join(family.folder, family.log ?? "") : file,
-    ...{ sessionId, reason: info.reason, message },
+    ...{ sessionId, reason: info.reason },
+    message: isRepeated ? message.slice(path.length + 1) : message,
     ...(path === undefined ? {} : { path }),
     ...(offset !== undefined && BYTES.test(offset) ? { offsetBytes: Number(offset) } : {}),
   };

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fromBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { BaseStateSchema, type BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
+import type { Body } from "../../gen/toolmark/v1/body_pb.js";
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import { LegacySourceFormat, type Adopted } from "../../gen/toolmark/v1/legacy_pb.js";
 import type {
@@ -318,6 +319,11 @@ export function recordsIn<Case extends NonNullable<AnyRecord["case"]>>(
   return records.flatMap(({ record }) =>
     record?.record.case === wanted ? [record.record.value as ValueOf<Case>] : [],
   );
+}
+
+/** The text of a body that a reply has in place. */
+export function textOf(body: Body | undefined): string {
+  return Buffer.from(given(given(body, "body").data, "data")).toString();
 }
 
 /** Those of the private words that stand in a text. */

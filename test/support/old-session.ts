@@ -3,8 +3,13 @@ import { LegacySourceFormat } from "../../gen/toolmark/v1/legacy_pb.js";
 
 /** A small session of the older system, as an import of it sends it: one call with its result. */
 export function oldSession(sessionId: string) {
+  return importOf(sessionId, oldSnapshot(sessionId));
+}
+
+/** The same as its file has it. */
+export function oldSnapshot(sessionId: string): object {
   const call = { ID: "call_1", Name: "read", Args: { path: "notes.txt" } };
-  const snapshot = {
+  return {
     ...{ id: sessionId, state: "completed", kind: "main" },
     messages: [
       { role: "user", text: "what do the notes say?" },
@@ -12,7 +17,6 @@ export function oldSession(sessionId: string) {
       { role: "tool", tool_result: { CallID: "call_1", Content: "milk", IsError: false } },
     ],
   };
-  return importOf(sessionId, snapshot);
 }
 
 /** An import of a snapshot in one request, without its request id. */
