@@ -1,66 +1,61 @@
 import BetterSqlite from "better-sqlite3";
-
-type Row = Record<string, unknown>;
-
-interface Table {
-  readonly name: string;
-  readonly insert: BetterSqlite.Statement;
-  readonly bySession: ReadonlyMap<unknown, readonly unknown[][]>;
-}
-
-const COUNTED_BY_SESSION = ["sessions", "events", "records", "bodies", "pairings", "requests"];
+import type { CommandWrite } from "../src/ledger/store-port.js";
+import { prepareWrites, type WriteStatements } from "../src/store/sqlite/statements.js";
 
 /**
- * Milliseconds that a bare loop takes to insert the rows of a store into an empty one of the same tables and indices,
- * so many sessions in each commit, without a check and without a trigger.
+ * Milliseconds that a bare loop takes to insert the rows of writes into an empty store, so many writes in each commit,
+ * as durable as the store's own.
  */
-export function timeBareInserts(fromPath: string, toPath: string, groupSessions: number): number {
-  const from = new BetterSqlite(fromPath, { readonly: true }).defaultSafeIntegers();
-  const to = new BetterSqlite(toPath).defaultSafeIntegers();
+export function timeBareInserts(
+  writes: readonly CommandWrite[],
+  path: string,
+  groupWrites: number,
+): number {
+  const database = new BetterSqlite(path).defaultSafeIntegers();
   try {
-    for (const { name } of to.prepare<[], { name: string }>(TRIGGERS).all()) {
-      to.exec(`DROP TRIGGER "${name}"`);
-    }
-    to.pragma("foreign_keys = OFF");
-    const tables = COUNTED_BY_SESSION.map((name) => tableOf(name, from, to));
-    const sessions = [...(tables[0]?.bySession.keys() ?? [])];
+    database.pragma("synchronous = FULL");
+    const statements = prepareWrites(database);
     const startMs = performance.now();
-    for (let start = 0; start < sessions.length; start += groupSessions) {
-      insertGroup(to, tables, sessions.slice(start, start + groupSessions));
+    for (let start = 0; start < writes.length; start += groupWrites) {
+      statements.begin.run();
+      for (const write of writes.slice(start, start + groupWrites)) insert(statements, write);
+      statements.commit.run();
     }
     return performance.now() - startMs;
   } finally {
-    from.close();
-    to.close();
+    database.close();
   }
 }
 
-const TRIGGERS = "SELECT name FROM sqlite_schema WHERE type = 'trigger'";
-
-function insertGroup(
-  to: BetterSqlite.Database,
-  tables: readonly Table[],
-  sessions: readonly unknown[],
-): void {
-  to.exec("BEGIN IMMEDIATE");
-  for (const session of sessions) {
-    for (const { insert, bySession } of tables) {
-      for (const row of bySession.get(session) ?? []) insert.run(...row);
+function insert(statements: WriteStatements, write: CommandWrite): void {
+  const { session, events, bodies, pairings, request } = write;
+  const { head } = session;
+  const { lastInsertRowid: key } = statements.insertSession.run(
+    ...[write.tenant, write.sessionId, session.ownerSubject, session.createdBySubject],
+    ...[session.parentSessionId ?? null, session.rootSessionId, session.state],
+    ...[session.createPosition, head.sequence, head.position, head.highWater, head.chain],
+    ...[head.sessionSequence, head.activeRunId ?? null, head.updateTimeMs, session.checksum],
+  );
+  for (const { row, record, inherited = [] } of events) {
+    statements.insertEvent.run(
+      ...[row.position, key, row.sequence, row.revision ?? null, row.kind, row.timeMs],
+      ...[row.commitment, row.privateCommitment ?? null, row.chain],
+      ...[row.salt ?? null, row.payload ?? null],
+    );
+    const own = record === undefined ? [] : [{ ...record, firstSequence: row.sequence }];
+    for (const { family, firstSequence, recordId, toolCallId } of [...inherited, ...own]) {
+      statements.putRecord.run(
+        ...[key, family, firstSequence, row.sequence, recordId, toolCallId ?? null, row.chain],
+      );
     }
   }
-  to.exec("COMMIT");
-}
-
-function tableOf(name: string, from: BetterSqlite.Database, to: BetterSqlite.Database): Table {
-  const rows = from.prepare<[], Row>(`SELECT * FROM ${name}`).all();
-  const columns = Object.keys(rows[0] ?? { session: 0 });
-  const bySession = new Map<unknown, unknown[][]>();
-  for (const row of rows) {
-    const of = bySession.get(row["session"]) ?? [];
-    bySession.set(row["session"], of);
-    of.push(columns.map((column) => row[column]));
+  for (const { bodyRef, sha256, sizeBytes, isJsonObject, data } of bodies) {
+    statements.insertBody.run(key, bodyRef, sha256, sizeBytes, isJsonObject ? 1 : 0, data);
   }
-  const values = columns.map(() => "?").join(", ");
-  const insert = to.prepare(`INSERT INTO ${name} (${columns.join(", ")}) VALUES (${values})`);
-  return { name, insert, bySession };
+  for (const { toolCallId, sequence, salt, pairing } of pairings) {
+    statements.insertPairing.run(key, toolCallId, sequence, salt ?? null, pairing ?? null);
+  }
+  if (request === undefined) return;
+  const { requestId, digest, outcome, checksum } = request;
+  statements.insertRequest.run(key, requestId, digest, outcome, checksum);
 }

@@ -31,8 +31,9 @@ export class ProgressBar {
     sayProgress(this.text(done, total, process.stderr.columns));
   }
 
-  /** One line that fits into the columns. */
-  text(done: number, total: number, columns = COLUMNS_IF_UNKNOWN): string {
+  /** One line that fits into the columns. A terminal that does not know its own says 0. */
+  text(done: number, total: number, said = 0): string {
+    const columns = said > 0 ? said : COLUMNS_IF_UNKNOWN;
     const share = total === 0 ? 1 : done / total;
     const counts = `${grouped(done)} of ${grouped(total)}`;
     const rest = `${counts}  ${Math.floor(share * 100)}%  ${grouped(this.#rateAt(done))}/s`;

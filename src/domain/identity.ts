@@ -76,6 +76,13 @@ export function legacyId(use: LegacyIdUse, sessionId: string, occurrence: string
   return deriveId(use, [sessionId, occurrence]);
 }
 
+const DERIVED_PREFIXES = Object.values(DERIVED).map(({ prefix }) => `${prefix}_`);
+
+/** Whether an id has the form of one that is derived here: an id from elsewhere that has could be taken for one. */
+export function isDerivedId(id: string): boolean {
+  return DERIVED_PREFIXES.some((prefix) => id.startsWith(prefix));
+}
+
 /** The reference of a body within a session. Equal bytes of one session have one reference. */
 export function bodyRef(sessionId: string, bodySha256: Uint8Array): string {
   return deriveId("body", [sessionId, bodySha256]);

@@ -238,13 +238,14 @@ export class Batch {
     const session = { tenant: caller.tenant, sessionId };
     const digest = mutationDigest({ kind: "importSession", request });
     const loaded = await this.#context.session(session);
-    if (loaded === undefined) return { kind: "importable", before: undefined, digest };
+    if (loaded === undefined || isOnlyMounted(loaded)) {
+      return { kind: "importable", before: undefined, digest };
+    }
     if (!maySee(caller, loaded.row)) return refuseUnknownSession();
     const known =
       this.#context.provisional.writtenTo(session).requests.get(requestId) ?? remembered;
     if (known !== undefined) return this.#context.repeat(session, known, digest);
     if (loaded.kind === "read-only") return refuseReadOnly();
-    if (loaded.mounted !== undefined) return { kind: "importable", before: undefined, digest };
     const diverged = refuseDiverged(loaded.state);
     return diverged ?? { kind: "importable", before: loaded, digest };
   }
@@ -262,6 +263,10 @@ export class Batch {
     this.#context.expired(caller, loaded, dueIds);
     return [];
   }
+}
+
+function isOnlyMounted(loaded: LoadedSession): boolean {
+  return loaded.kind === "live" ? loaded.mounted !== undefined : loaded.isMounted === true;
 }
 
 function isReplies(value: object): value is Replies {

@@ -1,4 +1,4 @@
-import type { AskScope, CommandWrite, SessionRef } from "./store-port.js";
+import type { AskScope, CommandWrite, NewEvent, SessionRef } from "./store-port.js";
 
 /** Deadlines that one commit set. */
 export interface DeadlinesSet {
@@ -96,7 +96,7 @@ function topicOf({ tenant, subject, rootSessionId, sessionId, askId }: Topic): s
 
 /** Every topic that a write changes asks of. */
 function topicsOf({ tenant, sessionId, session, events }: CommandWrite): readonly string[] {
-  const asks = events.filter(({ ask }) => ask !== undefined);
+  const asks = events.flatMap(waitingOf).filter(({ ask }) => ask !== undefined);
   if (asks.length === 0) return [];
   return [
     topicOf({ tenant }),
@@ -104,14 +104,23 @@ function topicsOf({ tenant, sessionId, session, events }: CommandWrite): readonl
     topicOf({ tenant, subject: session.createdBySubject }),
     topicOf({ tenant, rootSessionId: session.rootSessionId }),
     topicOf({ tenant, sessionId }),
-    ...asks.map(({ record }) => topicOf({ tenant, sessionId, askId: record?.recordId })),
+    ...asks.map(({ recordId }) => topicOf({ tenant, sessionId, askId: recordId })),
   ];
+}
+
+/** The record of an event, and those that it brings besides. */
+function waitingOf({ record, ask, deadline, inherited = [] }: NewEvent): readonly Waiting[] {
+  return [{ recordId: record?.recordId, ask, deadline }, ...inherited];
+}
+
+interface Waiting extends Pick<NewEvent, "ask" | "deadline"> {
+  readonly recordId: string | undefined;
 }
 
 function deadlinesOf(writes: readonly CommandWrite[]): DeadlinesSet | undefined {
   const events = writes.flatMap((write) => write.events);
   let earliestMs = Infinity;
-  for (const { deadline } of events) {
+  for (const { deadline } of events.flatMap(waitingOf)) {
     earliestMs = Math.min(earliestMs, deadline?.timeMs ?? Infinity);
   }
   const first = events[0]?.row;

@@ -17,6 +17,8 @@ export interface ReadOnlySession {
   readonly kind: "read-only";
   readonly row: SessionRow;
   readonly cause: string;
+  /** Set if nothing of it is stored: it is mounted and cannot be read. */
+  readonly isMounted?: true;
 }
 
 export type LoadedSession = LiveSession | ReadOnlySession;

@@ -7,7 +7,7 @@ import { invariant } from "../domain/invariant.js";
 import type { ReadSources, SourceBytes } from "../domain/legacy-session.js";
 import type { Limits } from "../domain/limits.js";
 import type { Caller } from "../domain/principal.js";
-import { isRefusal } from "../domain/refusal.js";
+import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { NOT_REMEMBERED } from "./batch-context.js";
 import { sessionChecksum } from "./checksums.js";
 import { decideAdoption } from "./decide-adoption.js";
@@ -98,7 +98,7 @@ export class MountedSessions {
   async find(session: SessionRef): Promise<LoadedSession | undefined> {
     const opened = await this.open(session);
     if (opened?.kind !== "faulty") return opened?.live;
-    return { kind: "read-only", row: opened.row, cause: opened.fault.fault };
+    return { kind: "read-only", row: opened.row, cause: opened.fault.fault, isMounted: true };
   }
 
   /** A session that is mounted and not stored. */
@@ -128,6 +128,9 @@ export class MountedSessions {
     const opened = await this.#openNamed(name);
     if (opened.kind === "faulty") return undefined;
     const { row } = opened.live;
+    // Of two files with one session, the one that is found by its id is listed.
+    const own = this.#names.get(row.sessionId) ?? (await mount.find(row.sessionId));
+    if (own !== name) return undefined;
     this.#names.set(row.sessionId, name);
     return (await stored.findSession(row)) === undefined ? opened : undefined;
   }
@@ -171,20 +174,19 @@ export class MountedSessions {
       { limits, randomBytes },
     );
     if (isRefusal(prepared)) {
-      const { message: fault, metadata: where } = prepared;
-      return { kind: "faulty", fault: { fault, where } };
+      return faultyBy(prepared);
     }
     return this.#mounted(name, prepared);
   }
 
   /** Writes the session to a store of its own, as its adoption would write it to the real one. */
-  async #mounted(name: string, prepared: PreparedAdoption): Promise<MountedSession> {
+  async #mounted(name: string, prepared: PreparedAdoption): Promise<Loaded> {
     const { stored, openMemory, randomBytes, mount } = this.#options;
     const { sessionId, createTime } = prepared.session;
     const session = { tenant: mount.tenant, sessionId };
     const caller: Caller = { tenant: mount.tenant, subject: "", scope: "tenant" };
     const decision = decideAdoption(stored, undefined, prepared, this.#facts(caller));
-    invariant(!isRefusal(decision), "what was prepared can be adopted");
+    if (isRefusal(decision)) return faultyBy(decision);
     const nowMs = createTime === undefined ? 0 : Number(createTime.seconds) * 1000;
     const context = {
       ...{ caller, actor: SYSTEM_ACTOR, session, before: undefined, nowMs },
@@ -241,6 +243,10 @@ export class MountedSessions {
       sizeBytes -= each.sizeBytes;
     }
   }
+}
+
+function faultyBy({ message: fault, metadata: where }: Refusal): Loaded {
+  return { kind: "faulty", fault: { fault, where } };
 }
 
 /** Where a list of sessions goes on among the mounted ones, after a place. */

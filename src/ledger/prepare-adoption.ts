@@ -15,6 +15,7 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import { LegacySourceSchema, type LegacySource } from "../../gen/toolmark/v1/legacy_pb.js";
 import type { Session } from "../../gen/toolmark/v1/session_pb.js";
+import { ToolResultKind } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { archiveOf } from "../domain/archive.js";
 import { equalBytes } from "../domain/bytes.js";
 import {
@@ -171,6 +172,8 @@ function baseRecord(
 function mergedRecords(legacy: LegacySession, earlier: EarlierAdoption): AnyRecord[] | Refusal {
   const fresh = new Map(legacy.records.map((record) => [recordIdOf(record) ?? "", record]));
   const merged: AnyRecord[] = [];
+  const lost = lostCall(fresh, legacy, earlier);
+  if (lost !== undefined) return lost;
   for (const { record } of earlier.base.records) {
     const before = record?.record ?? { case: undefined };
     const id = recordIdOf(before) ?? "";
@@ -182,6 +185,21 @@ function mergedRecords(legacy: LegacySession, earlier: EarlierAdoption): AnyReco
   return [...merged, ...fresh.values()];
 }
 
+/** Why the sources have another call than the session: told before anything else that differs for the same reason. */
+function lostCall(
+  fresh: ReadonlyMap<string, AnyRecord>,
+  legacy: LegacySession,
+  earlier: EarlierAdoption,
+): Refusal | undefined {
+  for (const { record } of earlier.base.records) {
+    const before = record?.record ?? { case: undefined };
+    if (before.case !== "toolCall") continue;
+    const kept = mergedRecord(before, fresh.get(before.value.toolCallId), legacy, earlier);
+    if (isRefusal(kept)) return kept;
+  }
+  return undefined;
+}
+
 function mergedRecord(
   before: AnyRecord,
   now: AnyRecord | undefined,
@@ -189,29 +207,53 @@ function mergedRecord(
   earlier: EarlierAdoption,
 ): AnyRecord | Refusal {
   if (before.case === "toolCall") {
-    const isSame = now?.case === "toolCall" && isSameCall(before.value, now.value);
     const { toolCallId } = before.value;
-    const pairing = legacy.pairings.get(toolCallId);
-    return isSame && isSamePairing(pairing, earlier.pairings.get(toolCallId))
-      ? now
-      : refuseOther(toolCallId);
+    const isSame =
+      now?.case === "toolCall" &&
+      isContinued(before.value, now.value) &&
+      isSamePairing(legacy.pairings.get(toolCallId), earlier.pairings.get(toolCallId));
+    return isSame ? now : refuseOther("tool_call_id", toolCallId);
   }
   if (now === undefined) return carriedOver(before);
-  if (toolCallIdOf(now) === toolCallIdOf(before)) return now;
   // What stands alone, or is attached, stays so.
-  return before.case === "hook" || before.case === "legacyEvidence"
-    ? before
-    : refuseOther(toolCallIdOf(before) ?? "");
+  const isEvidence = before.case === "hook" || before.case === "legacyEvidence";
+  if (isEvidence) return toolCallIdOf(now) === toolCallIdOf(before) ? now : before;
+  return isFollowing(before, now) ? now : refuseOther("record_id", recordIdOf(before) ?? "");
 }
 
 type Call = Extract<AnyRecord, { case: "toolCall" }>["value"];
+const NOTHING = new Uint8Array(0);
 
-function isSameCall(before: Call, now: Call): boolean {
-  const nothing = new Uint8Array(0);
-  return (
+/** Whether a call is the one that it was, further on: a result that was kept is never another one, or none. */
+function isContinued(before: Call, now: Call): boolean {
+  const isSame =
     before.toolName === now.toolName &&
-    equalBytes(before.proposed?.sha256 ?? nothing, now.proposed?.sha256 ?? nothing)
+    equalBytes(before.proposed?.sha256 ?? NOTHING, now.proposed?.sha256 ?? NOTHING);
+  if (!isSame || before.result?.kind !== ToolResultKind.CANONICAL) return isSame;
+  const { result } = now;
+  return (
+    result?.kind === ToolResultKind.CANONICAL &&
+    result.isError === before.result.isError &&
+    equalBytes(result.content?.sha256 ?? NOTHING, before.result.content?.sha256 ?? NOTHING)
   );
+}
+
+/** Whether newer sources tell of the same thing, and of no earlier time: what came to an end does not begin again. */
+function isFollowing(before: AnyRecord, now: AnyRecord): boolean {
+  if (before.case !== now.case || toolCallIdOf(before) !== toolCallIdOf(now)) return false;
+  if (before.case === "message" && now.case === "message") {
+    const contents = [before, now].map(({ value }) => value.content?.sha256 ?? NOTHING);
+    return equalBytes(contents[0] ?? NOTHING, contents[1] ?? NOTHING);
+  }
+  if (before.case === "turn" && now.case === "turn") {
+    return before.value.toolCallIds.every((id, index) => now.value.toolCallIds[index] === id);
+  }
+  return !isOver(before) || isOver(now);
+}
+
+function isOver(record: AnyRecord): boolean {
+  if (record.case === "ask") return record.value.state !== AskState.OPEN;
+  return record.case === "authorization" && record.value.state !== AuthorizationState.PENDING;
 }
 
 function isSamePairing(
@@ -233,7 +275,7 @@ function carriedOver(before: AnyRecord): AnyRecord {
   return before;
 }
 
-function refuseOther(toolCallId: string): Refusal {
-  const message = "the sources no longer have a call that the session has";
-  return refuse(ErrorReason.SESSION_DIVERGED, message, { tool_call_id: toolCallId });
+function refuseOther(name: "tool_call_id" | "record_id", id: string): Refusal {
+  const message = "the sources do not go on from what the session has of them";
+  return refuse(ErrorReason.SESSION_DIVERGED, message, { [name]: id });
 }

@@ -3,7 +3,6 @@ import type { Caller } from "../domain/principal.js";
 import { isRefusal, refuseField, type Refusal } from "../domain/refusal.js";
 import { TurnSpans } from "../domain/turn-spans.js";
 import type { Replies, Waiting } from "./batch-context.js";
-import { adoptedRow } from "./adopted-row.js";
 import type { Ledger } from "./ledger.js";
 import { findVisible } from "./visibility.js";
 import { readLog } from "./read-log.js";
@@ -35,9 +34,7 @@ export class SessionCompaction {
     if (isRefusal(row)) return row;
     const first = await this.#ledger.tryOut(caller, { kind: "compactSession", request }, waiting);
     if (isRefusal(first) || first.length > 0) return first;
-    const stored = await adoptedRow(this.#ledger, this.#store, row);
-    if (isRefusal(stored)) return stored;
-    const cut = await this.#cut(stored, request.throughSequence, waiting);
+    const cut = await this.#cut(row, request.throughSequence, waiting);
     if (isRefusal(cut)) return cut;
     const mutation = { kind: "compactSession", request, throughSequence: cut } as const;
     return this.#ledger.submit(caller, mutation, waiting);

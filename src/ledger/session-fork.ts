@@ -61,6 +61,7 @@ export class SessionFork {
     if (isRefusal(row)) return row;
     const first = await ledger.tryOut(caller, { kind: "forkSession", request }, waiting);
     if (isRefusal(first) || first.length > 0) return first;
+    if (request.throughSequence > row.head.sequence) return refuseBeyondHead();
     const stored = await adoptedRow(ledger, store, row);
     if (isRefusal(stored)) return stored;
     const copy = await this.#copy(stored, request, waiting);
@@ -74,9 +75,6 @@ export class SessionFork {
     waiting: Waiting,
   ): Promise<SessionCopy | Refusal> {
     const { sequence: head } = row.head;
-    if (throughSequence > head) {
-      return refuseField("through_sequence", "must be at most the head of the log");
-    }
     const through = throughSequence === 0n ? head : throughSequence;
     const history = await this.#settledHistory(row, through, waiting);
     if (isRefusal(history)) return history;
@@ -218,6 +216,10 @@ function bodyCopies(
     }
   }
   return [...copies.values()];
+}
+
+function refuseBeyondHead(): Refusal {
+  return refuseField("through_sequence", "must be at most the head of the log");
 }
 
 function refuseLarge(limit: number): Refusal {

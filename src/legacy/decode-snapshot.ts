@@ -17,22 +17,28 @@ const toUtf8 = new TextEncoder();
 /**
  * Reads a stored session of any generation: on its own, in the wrapper of the file store, or in a driver's envelope.
  * The old system added keys without a new version, so keys that are not known are passed over. Keys are taken in
- * exactly the case in which they were written.
+ * exactly the case in which they were written. One of another session than `ofSession` is malformed.
  */
-export function decodeSnapshot(bytes: Uint8Array): OldSnapshot | Malformed {
-  return orMalformed(() => unwrap(JsonField.parse(sourceText(bytes))));
+export function decodeSnapshot(bytes: Uint8Array, ofSession?: string): OldSnapshot | Malformed {
+  return orMalformed(() =>
+    unwrap(JsonField.parse(sourceText(bytes)), (session) => {
+      const decoded = decodeSession(session);
+      const isOther = ofSession !== undefined && decoded.sessionId !== ofSession;
+      return isOther ? session.get("id").fail("is the id of another session") : decoded;
+    }),
+  );
 }
 
-function unwrap(root: JsonField): OldSnapshot {
+function unwrap(root: JsonField, decode: (session: JsonField) => OldSnapshot): OldSnapshot {
   const format = root.get("format");
   if (!format.isAbsent) {
     if (format.string() !== DRIVER_ENVELOPE) format.fail("is not a format that can be read");
-    return decodeEmbedded(root.get("payload"), decodeSession);
+    return decodeEmbedded(root.get("payload"), decode);
   }
   const version = root.get("v");
-  if (version.isAbsent) return decodeSession(root);
+  if (version.isAbsent) return decode(root);
   if (version.string() !== CURRENT_FILE) version.fail("is not a version that can be read");
-  return decodeSession(required(root.get("snapshot")));
+  return decode(required(root.get("snapshot")));
 }
 
 function decodeSession(session: JsonField): OldSnapshot {

@@ -6,6 +6,8 @@ const TIME =
   /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
 /** What the old system writes for a time that was never set. */
 const ZERO_TIME = "0001-01-01T00:00:00Z";
+const FIRST_TIME_MS = Date.parse(ZERO_TIME);
+const LAST_TIME_MS = Date.parse("9999-12-31T23:59:59.999Z");
 const MS_PER_MINUTE = 60_000;
 const MINUTES_PER_HOUR = 60;
 const QUOTE = 0x22;
@@ -67,7 +69,10 @@ export function base64BytesOf(field: JsonField): Uint8Array | undefined {
 export function timeMsOf(field: JsonField): number | undefined {
   const text = field.string();
   if (text === undefined || text === ZERO_TIME) return undefined;
-  return parsedTimeMs(text) ?? field.fail("must be a time such as 2026-01-31T12:00:00.5Z");
+  const timeMs = parsedTimeMs(text);
+  if (timeMs === undefined) return field.fail("must be a time such as 2026-01-31T12:00:00.5Z");
+  const isInRange = timeMs >= FIRST_TIME_MS && timeMs <= LAST_TIME_MS;
+  return isInRange ? timeMs : field.fail("must be a time in the years 1 to 9999");
 }
 
 function parsedTimeMs(text: string): number | undefined {

@@ -17,11 +17,19 @@ interface JsonSource {
 export class JsonField {
   readonly #source: JsonSource;
   readonly #node: JsonNode | undefined;
+  /** Where it stands in the text: an absent one where what it is absent from does. */
+  readonly #offset: number;
   readonly path: string;
 
-  private constructor(source: JsonSource, node: JsonNode | undefined, path: string) {
+  private constructor(
+    source: JsonSource,
+    node: JsonNode | undefined,
+    path: string,
+    parentOffset = 0,
+  ) {
     this.#source = source;
     this.#node = node?.type === "null" ? undefined : node;
+    this.#offset = node?.offset ?? parentOffset;
     this.path = path;
   }
 
@@ -41,7 +49,7 @@ export class JsonField {
   get(key: string): JsonField {
     const object = this.#typed("object");
     const path = `${this.path}.${key}`;
-    return new JsonField(this.#source, object && jsonMember(object, key), path);
+    return new JsonField(this.#source, object && jsonMember(object, key), path, this.#offset);
   }
 
   /** The keys of the object that this is, in their order; none if it is absent. */
@@ -81,7 +89,7 @@ export class JsonField {
   }
 
   fail(message: string): never {
-    throw malformed(this.#source, this.path, this.#node?.offset ?? 0, message);
+    throw malformed(this.#source, this.path, this.#offset, message);
   }
 
   #typed(type: JsonNode["type"]): JsonNode | undefined {

@@ -4,7 +4,7 @@ import { legacyId } from "../domain/identity.js";
 import { isOfChild } from "./child-ids.js";
 import { hookRecord, retell, type ToldHook } from "./hook-record.js";
 import type { DraftCall, TranslationDraft } from "./translation-draft.js";
-import { isUsable } from "./waiting.js";
+import { isUsableId } from "./old-id.js";
 
 /** A hook record that was accepted, while its log is read. */
 interface DraftHook {
@@ -79,7 +79,7 @@ export class LogHooks {
 
   #addRecord(told: ToldHook, reviewId: string): DraftHook {
     const { sessionId, records } = this.#draft;
-    const hookId = isUsable(reviewId) ? reviewId : this.#ownId(told);
+    const hookId = this.#draft.takeOldId(reviewId) ? reviewId : this.#ownId(told);
     const record = hookRecord(sessionId, { hookId, reviewId: hookId }, told);
     records.push({ case: "hook", value: record });
     const ofChild = isOfChild(sessionId, reviewId);
@@ -111,7 +111,7 @@ export class LogHooks {
     const hookId = this.#ownId(told);
     // Named as it was: a record that is not called as its review is, is of no call.
     const reviewId = hook.review?.reviewId ?? "";
-    const ids = { hookId, reviewId: isUsable(reviewId) ? reviewId : hookId };
+    const ids = { hookId, reviewId: isUsableId(reviewId) ? reviewId : hookId };
     records.push({ case: "hook", value: hookRecord(sessionId, ids, told) });
   }
 

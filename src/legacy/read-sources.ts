@@ -2,8 +2,9 @@ import { LegacySourceFormat } from "../../gen/toolmark/v1/legacy_pb.js";
 import type { LegacySession, MalformedSource, SourceBytes } from "../domain/legacy-session.js";
 import { decodeLog } from "./decode-log.js";
 import { decodeSnapshot } from "./decode-snapshot.js";
-import { isMalformed, type Malformed } from "./malformed.js";
+import { isMalformed } from "./malformed.js";
 import type { OldSnapshot } from "./old-session.js";
+import { cutText, TITLE_BYTES } from "./shown-text.js";
 import { translateSession } from "./translate-session.js";
 
 const LABEL_VALUE_BYTES_MAX = 256;
@@ -17,19 +18,14 @@ export function readSources(
   const bytesOf = (format: LegacySourceFormat): Uint8Array | undefined =>
     sources.find((source) => source.format === format)?.data;
   const snapshotBytes = bytesOf(SNAPSHOT);
-  const snapshot = snapshotBytes && decodeSnapshotOf(sessionId, snapshotBytes);
+  const snapshot = snapshotBytes && decodeSnapshot(snapshotBytes, sessionId);
   if (snapshot !== undefined && isMalformed(snapshot)) return { format: SNAPSHOT, ...snapshot };
   const logBytes = bytesOf(EVENT_LOG);
   const log = logBytes && decodeLog(logBytes);
   if (log !== undefined && isMalformed(log)) return { format: EVENT_LOG, ...log };
   const translation = translateSession({ sessionId, snapshot, log });
-  return { ...translation, labels: snapshot === undefined ? [] : labelsOf(snapshot) };
-}
-
-function decodeSnapshotOf(sessionId: string, bytes: Uint8Array): OldSnapshot | Malformed {
-  const snapshot = decodeSnapshot(bytes);
-  if (isMalformed(snapshot) || snapshot.sessionId === sessionId) return snapshot;
-  return { malformed: "is the id of another session", path: "$.id", offsetBytes: 0 };
+  const labels = snapshot === undefined ? [] : labelsOf(snapshot);
+  return { ...translation, title: cutText(translation.title, TITLE_BYTES), labels };
 }
 
 /** What the older system knew of a session and no field here says, by keys in ascending order. */

@@ -25,7 +25,9 @@ import { bodyRef, legacyId } from "../domain/identity.js";
 import { isJsonObject } from "../domain/json-object.js";
 import { sha256 } from "../domain/sha256.js";
 import { syntheticText } from "../domain/synthetic-text.js";
+import { isUsableId } from "./old-id.js";
 import type { OldCall, OldPart, OldReplay, OldResult } from "./old-session.js";
+import { cutText, NAME_BYTES, TEXT_BYTES } from "./shown-text.js";
 import type { AnyRecord, CallOccurrence, Translation } from "./translation.js";
 
 const TEXT = "text/plain; charset=utf-8";
@@ -60,7 +62,18 @@ export class TranslationDraft {
   readonly #replays = new Map<string, OldReplay>();
   readonly #occurrences: CallOccurrence[] = [];
 
-  constructor(readonly sessionId: string) {}
+  readonly #oldIds: Set<string>;
+
+  constructor(readonly sessionId: string) {
+    this.#oldIds = new Set([sessionId]);
+  }
+
+  /** Whether a record can have this id of the old system; no other record can have it then. */
+  takeOldId(id: string): boolean {
+    if (!isUsableId(id) || this.#oldIds.has(id)) return false;
+    this.#oldIds.add(id);
+    return true;
+  }
 
   /** What a person, a program or a model said, if it said anything: a message for the text and for each part. */
   addMessage(
@@ -93,7 +106,7 @@ export class TranslationDraft {
     const proposed = this.json(old.arguments ?? new Uint8Array(0));
     const call = create(ToolCallSchema, {
       ...{ toolCallId, origin: { sessionId }, runId, turnId: turn.turnId },
-      ...{ index: turn.toolCallIds.length, toolName: old.toolName },
+      ...{ index: turn.toolCallIds.length, toolName: cutText(old.toolName, NAME_BYTES) },
       ...{ proposed, effective: proposed, state: ToolCallState.ACCEPTED, ran: Ran.UNKNOWN },
       identitySource: IdentitySource.LEGACY,
     });
@@ -145,13 +158,18 @@ export class TranslationDraft {
   }
 
   addEvidence(occurrence: string, kind: LegacyEvidenceKind, init: EvidenceInit): LegacyEvidence {
-    const { toolCallId, legacyId: named, ...rest } = init;
+    const { toolCallId, legacyId: named, text = "", label = "", toolName = "", ...rest } = init;
+    const shown = {
+      text: cutText(text, TEXT_BYTES),
+      label: cutText(label, NAME_BYTES),
+      toolName: cutText(toolName, NAME_BYTES),
+    };
     const { sessionId } = this;
     const value = create(LegacyEvidenceSchema, {
       evidenceId: legacyId("legacyEvidence", sessionId, occurrence),
-      ...{ origin: { sessionId }, kind, occurrence, ...rest },
+      ...{ origin: { sessionId }, kind, occurrence, ...shown, ...rest },
       ...(toolCallId === undefined ? {} : { toolCallId }),
-      ...(named === undefined ? {} : { legacyId: named }),
+      ...(named === undefined ? {} : { legacyId: cutText(named, TEXT_BYTES) }),
     });
     this.records.push({ case: "legacyEvidence", value });
     return value;

@@ -10,12 +10,10 @@ import { equalBytes } from "../domain/bytes.js";
 import { VERDICTS_OF } from "../domain/verdicts.js";
 import { askProvenance } from "./old-words.js";
 import type { OldAsk, OldAuthorization, OldCall, OldProvenance } from "./old-session.js";
+import { isUsableId } from "./old-id.js";
 import { isUnanswered, type OldTurn } from "./old-turn.js";
+import { cutText, NAME_BYTES, TEXT_BYTES } from "./shown-text.js";
 import type { DraftCall, Place, TranslationDraft } from "./translation-draft.js";
-
-/** An id of the old system is taken over if it could be an id here. */
-const ID_BYTES_MAX = 512;
-const CONTROL = /\p{Cc}/u;
 
 const KIND_OF: ReadonlyMap<string, AskKind> = new Map([
   ["action", AskKind.ACTION],
@@ -34,7 +32,8 @@ export function addPendingAsk(
 ): void {
   const kind = askKindOf(pending);
   const asked = turn && askedCall(turn, pending);
-  if (turn === undefined || asked === undefined || kind === undefined || !isUsable(pending.askId)) {
+  const isCertain = turn !== undefined && asked !== undefined && kind !== undefined;
+  if (!isCertain || !draft.takeOldId(pending.askId)) {
     addAskEvidence(draft, place.occurrence, pending, undefined);
     endTurn(draft, turn);
     return;
@@ -52,7 +51,8 @@ export function addPendingAsk(
     ...reviewOf(pending),
     provenance: askProvenance(pending.provenance),
     ...(isRelease || effective === undefined ? { presented: {} } : { presented: effective }),
-    ...{ display: shownInstead(pending, asked), prompt: pending.reason },
+    display: cutText(shownInstead(pending, asked), TEXT_BYTES),
+    prompt: cutText(pending.reason, TEXT_BYTES),
     allowedVerdicts: verdictsOf(kind, pending.provenance),
   });
   draft.records.push({ case: "ask", value: ask });
@@ -70,11 +70,7 @@ function askKindOf({ guardrail }: OldAsk): AskKind | undefined {
 
 function reviewOf({ guardrail }: OldAsk): { reviewId?: string } {
   const reviewId = guardrail?.reviewId ?? "";
-  return isUsable(reviewId) ? { reviewId } : {};
-}
-
-export function isUsable(id: string): boolean {
-  return id !== "" && Buffer.byteLength(id) <= ID_BYTES_MAX && !CONTROL.test(id);
+  return isUsableId(reviewId) ? { reviewId } : {};
 }
 
 /** What a person was shown, where that was not the arguments of the call. */
@@ -123,9 +119,9 @@ export function addPendingAuthorization(
   const { authorizationId, displayName, expireTimeMs } = parked;
   const waiting = turn && parkedCalls(turn, parked);
   const [first, ...deferred] = waiting ?? [];
-  if (first === undefined || !isUsable(authorizationId)) {
+  if (first === undefined || !draft.takeOldId(authorizationId)) {
     draft.addEvidence(place.occurrence, LegacyEvidenceKind.AUTHORIZATION, {
-      ...{ legacyId: authorizationId, label: "pending", text: displayName },
+      ...{ legacyId: authorizationId || undefined, label: "pending", text: displayName },
       toolName: parked.call.toolName,
     });
     endTurn(draft, turn);
@@ -136,7 +132,11 @@ export function addPendingAuthorization(
     takeEffective(draft, each, [parked.call, ...parked.deferred][index]);
   }
   const value = create(AuthorizationSchema, {
-    ...{ authorizationId, origin: first.call.origin ?? {}, displayName },
+    ...{
+      authorizationId,
+      origin: first.call.origin ?? {},
+      displayName: cutText(displayName, NAME_BYTES),
+    },
     ...{ toolCallId: first.call.toolCallId, state: AuthorizationState.PENDING },
     expireTime: timestampFromMs(expireTimeMs),
     deferredToolCallIds: deferred.map(({ call }) => call.toolCallId),

@@ -22,6 +22,10 @@ export interface LogFields {
   readonly httpAddress?: string | undefined;
   readonly version?: string | undefined;
   readonly signal?: string | undefined;
+  /** A file that an operator named or put there, and where in it: never what is in it. */
+  readonly file?: string | undefined;
+  readonly path?: string | undefined;
+  readonly offset?: string | undefined;
   /** What became of a commit that failed. */
   readonly outcome?: string | undefined;
 }

@@ -4,6 +4,7 @@ import { StoreOpenError } from "../store/sqlite/store-open-error.js";
 import { AddressUnavailableError } from "./address.js";
 import { readConfig, type Config } from "./config.js";
 import { EXIT_CODE, type ExitCode } from "./exit-code.js";
+import { LegacyDirectoryError } from "./legacy-dir.js";
 import { createLog } from "./log.js";
 import { removeReadyFile, writeReadyFile } from "./ready-file.js";
 import { startService } from "./service.js";
@@ -112,6 +113,9 @@ function stopOnUncaughtFaults(log: Log): void {
 function failedStart(fault: unknown, log: Log): ExitCode {
   if (fault instanceof AddressUnavailableError) {
     return complain(fault.message, EXIT_CODE.addressUnavailable);
+  }
+  if (fault instanceof LegacyDirectoryError) {
+    return complain(`--legacy-dir: ${fault.message}`, EXIT_CODE.configuration);
   }
   if (fault instanceof StoreOpenError) {
     return complain(

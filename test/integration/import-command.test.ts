@@ -8,6 +8,7 @@ import { Code } from "@connectrpc/connect";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { LegacySourceFormat } from "../../gen/toolmark/v1/legacy_pb.js";
 import { importCommand } from "../../src/cli/import.js";
+import { ProgressBar } from "../../src/cli/progress-bar.js";
 import { stemsOf } from "../../src/legacy/file-names.js";
 import { EXIT_CODE } from "../../src/server/exit-code.js";
 import { openImportLink } from "../../src/server/import-link.js";
@@ -19,6 +20,7 @@ import {
   type FakeImportOptions,
   type FakeImportServer,
 } from "../support/fake-import-server.js";
+import { startTestService } from "../support/service.js";
 import { ROOT } from "../support/source-tree.js";
 import { toolmark } from "../support/toolmark-command.js";
 
@@ -53,8 +55,9 @@ function write(name: string, text: string): string {
 
 /** A snapshot of about this size. */
 function writeSnapshot(id: string, sizeBytes = 0, stem = id): string {
-  const title = `${id} `.repeat(Math.ceil(sizeBytes / (id.length + 1)));
-  return write(`${stem}.session.json`, JSON.stringify({ id, title }));
+  const text = `${id} `.repeat(Math.ceil(sizeBytes / (id.length + 1)));
+  const messages = [{ role: "user", text }];
+  return write(`${stem}.session.json`, JSON.stringify({ id, messages }));
 }
 
 interface Said {
@@ -309,6 +312,36 @@ describe("what is wrong with the server ends the import", () => {
   });
 });
 
+describe("with the real server", () => {
+  test.each(["grpcAddress", "httpAddress"] as const)("imports over its %s", async (port) => {
+    writeSnapshot("small");
+    writeSnapshot("large", 2.5 * MIB);
+    write("log.events.jsonl", '{"Type":"session.init","Seq":1}\n');
+    writeSnapshot("bad");
+    write("bad.events.jsonl", '{"Type":"session.init","Seq":1}\n{\n');
+    const service = await startTestService();
+    try {
+      const address = service[port];
+      const report = await runJson(folder, "--to", address, "--owner", "anna");
+      expect(report).toMatchObject({ sessions: 4, imported: 3, unchanged: 0, unfinished: 0 });
+      const where = { path: "line 2: $", offsetBytes: 33 };
+      expect(report.refused).toMatchObject([
+        { file: inFolder("bad.events.jsonl"), sessionId: "bad", reason: "SOURCE_MALFORMED" },
+      ]);
+      expect(report.refused).toMatchObject([where]);
+      expect(report.refused[0]?.message).not.toContain("line 2");
+      // The owner is of the first import, and another makes another request.
+      const again = await runJson(folder, "--to", address);
+      expect(again).toMatchObject({ imported: 0, unchanged: 3, unfinished: 0 });
+      // The same request gets the same answer.
+      const retried = await runJson(folder, "--to", address, "--owner", "anna");
+      expect(retried).toMatchObject({ imported: 3, unchanged: 0, summary: report.summary });
+    } finally {
+      await service.stop();
+    }
+  });
+});
+
 describe("a dry run", () => {
   test("reads all files, logs too, and needs no server", async () => {
     writeSnapshot("a");
@@ -317,7 +350,11 @@ describe("a dry run", () => {
     const { code, stdout } = await run("--dry-run", folder);
     expect(code).toBe(EXIT_CODE.importIncomplete);
     expect(stdout.replace(/ in [\d.]+ s/, "").replaceAll(`${folder}/`, "")).toMatch(
-      /^Read 1 of 3 sessions\n {2}readable {4}1\n {2}refused {5}2\nNothing was sent\.\nb\.events\.jsonl: SOURCE_MALFORMED: .* \(at line 1: \$.*, byte \d+\)\nc\.session\.json: SOURCE_MALFORMED: .* \(at \$, byte 1\)\n$/,
+      new RegExp(
+        "^Read 1 of 3 sessions\\n {2}readable {4}1\\n {2}refused {5}2\\nNothing was sent\\.\\n" +
+          "b\\.events\\.jsonl: SOURCE_MALFORMED: .* \\(at line 1: \\$.*, byte \\d+\\)\\n" +
+          "c\\.session\\.json: SOURCE_MALFORMED: .* \\(at \\$, byte 1\\)\\n$",
+      ),
     );
   });
 });
@@ -334,6 +371,21 @@ describe("a log alone", () => {
 });
 
 describe("progress", () => {
+  test("fits into the terminal, and tells the rate of the last seconds", () => {
+    let ms = 0;
+    const bar = new ProgressBar(() => ms);
+    ms = 10_000;
+    expect(bar.text(5000, 10_000, 54)).toBe(
+      "[###########............] 5,000 of 10,000  50%  500/s",
+    );
+    ms = 14_000;
+    const text = "6,120 of 10,000  61%  280/s";
+    expect(bar.text(6120, 10_000, 20)).toBe(text.slice(0, 19));
+    // A terminal of unknown width.
+    expect(bar.text(6120, 10_000, 0)).toMatch(/^\[#{24}\.{16}\] 6,120 of 10,000 {2}61% {2}280\/s$/);
+    expect(bar.text(0, 0)).toMatch(/^\[#{40}\] 0 of 0 {2}100%/);
+  });
+
   test("is a bar on a terminal, and gone at the end", async () => {
     for (let at = 0; at < 30; at += 1) writeSnapshot(`s-${at}`);
     const server = await serve();
@@ -354,7 +406,6 @@ describe("progress", () => {
 describe("the command line", () => {
   test.each([
     [[], "a folder or files are missing"],
-    [["DIR"], "--to is missing"],
     [["DIR", "--bogus"], "Unknown option '--bogus'"],
     [["DIR", "--to", "ftp://x"], '--to: "ftp://x" is not http://host:port'],
     [["DIR", "--to", "http://127.0.0.1:1"], "http://127.0.0.1:1: no server answers"],
@@ -383,7 +434,7 @@ describe("the command line", () => {
     expect([bad.code, bad.stderr]).toEqual([EXIT_CODE.importIncomplete, ""]);
   });
 
-  test("takes the address from the environment, and stops at a signal with what it has", async () => {
+  test("stops at a signal with what it has", async () => {
     for (const id of ["a", "b", "c", "d"]) writeSnapshot(id);
     const server = await serve({
       onRequest: async ({ sessionId }) => {
@@ -394,10 +445,13 @@ describe("the command line", () => {
       },
     });
     const cli = join(ROOT, "dist/bin/toolmark.js");
-    const child = spawn(process.execPath, [cli, "import", folder, "--concurrency", "2"], {
-      env: { ...process.env, TOOLMARK_ADDRESS: server.url },
-      stdio: ["ignore", "pipe", "inherit"],
-    });
+    const child = spawn(
+      process.execPath,
+      [cli, "import", folder, "--to", server.url, "--concurrency", "2"],
+      {
+        stdio: ["ignore", "pipe", "inherit"],
+      },
+    );
     let stdout = "";
     child.stdout.on("data", (chunk: Buffer) => (stdout += chunk.toString()));
     const signal = await new Promise((resolve) => {

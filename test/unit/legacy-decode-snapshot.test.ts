@@ -397,8 +397,8 @@ describe("malformed is", () => {
     [session(`"pending":{"call":#[]}`), "$.pending.call", "must be an object"],
     [session(`"messages":#{}`), "$.messages", "must be an array"],
     // Of an absent value, the place in the source is that of the source.
-    [`#${session(`"messages":[{"Role":"user","Text":"t"}]`)}`, "$.messages[0].role", "is required"],
-    [`#${session(`"messages":[null]`)}`, "$.messages[0]", "is required"],
+    [session(`"messages":[#{"Role":"user","Text":"t"}]`), "$.messages[0].role", "is required"],
+    [session(`"messages":[#null]`), "$.messages[0]", "is required"],
     [
       message(`"text":"é😀","tool_calls":[{},{"ID":#7}]`),
       "$.messages[0].tool_calls[1].ID",

@@ -368,8 +368,9 @@ export enum ErrorReason {
 
   /**
    * FAILED_PRECONDITION. The session cannot be imported again: it was written to since (metadata: sequence, the first
-   * event that is not of an import), or the sources no longer have a call that it has (metadata: tool_call_id). Go on
-   * with the session as it is.
+   * event that is not of an import), or the sources do not go on from what it has of them: a call is missing, or is
+   * another one, or has another result (metadata: tool_call_id), or another record is (metadata: record_id). Go on with
+   * the session as it is.
    *
    * @generated from enum value: ERROR_REASON_SESSION_DIVERGED = 86;
    */
