@@ -41,6 +41,6 @@ export function barColumns(
   { value, bound, isMissed }: Bar,
   shown = (ratio: number) => ratio.toFixed(2),
 ): string {
-  const columns = column(shown(value)) + column(grouped(bound, 1));
+  const columns = column(shown(value)) + column(grouped(bound, 2));
   return isMissed ? `${columns}  missed` : columns;
 }

@@ -1,5 +1,6 @@
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { SessionState } from "../../gen/toolmark/v1/session_pb.js";
+import { equalBytes } from "../domain/bytes.js";
 import { CHAIN_START } from "../domain/chain.js";
 import type { Facts } from "../domain/decide/draft.js";
 import { SYSTEM_ACTOR } from "../domain/decide/expire-due.js";
@@ -8,8 +9,10 @@ import type { ReadSources, SourceBytes } from "../domain/legacy-session.js";
 import type { Limits } from "../domain/limits.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
+import { sha256 } from "../domain/sha256.js";
 import { NOT_REMEMBERED } from "./batch-context.js";
 import { sessionChecksum } from "./checksums.js";
+import { openPayload } from "./event-codec.js";
 import { decideAdoption } from "./decide-adoption.js";
 import type { LoadedSession, LiveSession } from "./live-session.js";
 import { prepareAdoption, type PreparedAdoption } from "./prepare-adoption.js";
@@ -22,6 +25,8 @@ export interface LegacyMount {
   readonly tenant: string;
   /** What each is found by, in the order in which they are listed. */
   readonly names: readonly string[];
+  /** Whether a session may be there, without looking into any file. */
+  mayHave(sessionId: string): boolean;
   /** The name of a session. Absent if it is not there. */
   find(sessionId: string): Promise<string | undefined>;
   read(name: string): Promise<MountedSources | MountFault>;
@@ -66,6 +71,8 @@ export interface MountedSessionsOptions {
   readonly readSources: ReadSources;
   readonly limits: Limits;
   readonly randomBytes: (size: number) => Uint8Array;
+  /** Told once of a stored session whose files are no longer those that it was brought in from. */
+  readonly onChanged: (sessionId: string) => void;
 }
 
 /** Sessions that were read are kept up to so many bytes of their sources. */
@@ -85,6 +92,7 @@ export class MountedSessions {
   readonly #options: MountedSessionsOptions;
   readonly #cache = new Map<string, Cached>();
   readonly #names = new Map<string, string>();
+  readonly #noticed = new Set<string>();
 
   constructor(options: MountedSessionsOptions) {
     this.#options = options;
@@ -133,6 +141,29 @@ export class MountedSessions {
     if (own !== name) return undefined;
     this.#names.set(row.sessionId, name);
     return (await stored.findSession(row)) === undefined ? opened : undefined;
+  }
+
+  /** Looks once whether a stored session's files still are what it was brought in from. What they say is ignored. */
+  async notice(row: SessionRow): Promise<void> {
+    const { mount, stored, onChanged } = this.#options;
+    const { sessionId } = row;
+    const isOther = row.tenant !== mount.tenant || !mount.mayHave(sessionId);
+    if (isOther || this.#noticed.has(sessionId)) return;
+    this.#noticed.add(sessionId);
+    const first = await stored.readEvent(row, 1n);
+    const payload = first && openPayload(first);
+    if (payload === undefined || isRefusal(payload)) return;
+    const record = payload.record?.record;
+    const name = record?.case === "adopted" ? await mount.find(sessionId) : undefined;
+    if (name === undefined || record?.case !== "adopted") return;
+    const found = await mount.read(name);
+    const digests = "fault" in found ? [] : found.sources.map(({ data }) => sha256(data));
+    const isSame =
+      digests.length === record.value.sources.length &&
+      record.value.sources.every(({ sha256: one }) =>
+        digests.some((other) => equalBytes(one, other)),
+      );
+    if (!isSame) onChanged(sessionId);
   }
 
   async #openNamed(name: string): Promise<Loaded> {

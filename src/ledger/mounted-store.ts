@@ -50,7 +50,10 @@ export class MountedStore implements Store {
 
   async findSession(session: SessionRef): Promise<SessionRow | undefined> {
     const row = await this.#stored.findSession(session);
-    if (row !== undefined) return row;
+    if (row !== undefined) {
+      await this.#mounts.notice(row);
+      return row;
+    }
     const opened = await this.#mounts.open(session);
     return opened?.kind === "mounted" ? opened.live.row : opened?.row;
   }

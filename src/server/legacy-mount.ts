@@ -36,6 +36,7 @@ class MountedDirectory implements LegacyMount {
   readonly #byName: ReadonlyMap<string, LegacyFamily>;
   readonly #byStem: ReadonlyMap<string, LegacyFamily>;
   readonly #directory: LegacyDirectory;
+  readonly #found = new Set<string>();
 
   constructor(
     directory: LegacyDirectory,
@@ -47,9 +48,14 @@ class MountedDirectory implements LegacyMount {
     this.names = [...this.#byName.keys()];
   }
 
+  mayHave(sessionId: string): boolean {
+    return this.#found.has(sessionId) || stemsOf(sessionId).some((stem) => this.#byStem.has(stem));
+  }
+
   /** A file that has the session's name and cannot be read is the session's all the same. */
   async find(sessionId: string): Promise<string | undefined> {
     const family = (await this.#directory.find(sessionId)) ?? (await this.#faulty(sessionId));
+    if (family !== undefined) this.#found.add(sessionId);
     return family && fileOf(family);
   }
 

@@ -96,7 +96,7 @@ async function serveStore(
 ): Promise<RunningServer> {
   const { config, log, version, commits = new CommitFeed() } = options;
   const { limits, snapshotEvery } = config;
-  const mounts = mount && mountedSessions(mount, stored, limits);
+  const mounts = mount && mountedSessions({ mount, stored, limits, log });
   const store = mounts === undefined ? stored : new MountedStore(stored, mounts);
   const clock = {
     nowMs: options.nowMs ?? nowMs,
@@ -139,10 +139,21 @@ async function serveStore(
   return { ...server, drain: drainAll({ server, expiry, ledger, store, log, onStoreFailed }) };
 }
 
-function mountedSessions(mount: LegacyMount, stored: Store, limits: Limits): MountedSessions {
+interface Mounting {
+  readonly mount: LegacyMount;
+  readonly stored: Store;
+  readonly limits: Limits;
+  readonly log: Log;
+}
+
+function mountedSessions({ mount, stored, limits, log }: Mounting): MountedSessions {
   const { storeId, generation } = stored;
   const openMemory = (): Store => createMemoryStore({ storeId, generation });
-  return new MountedSessions({ mount, stored, openMemory, readSources, limits, randomBytes });
+  const onChanged = (sessionId: string): void => {
+    log.warn("the files of an adopted session have changed and are ignored", { sessionId });
+  };
+  const means = { openMemory, readSources, randomBytes, onChanged };
+  return new MountedSessions({ mount, stored, limits, ...means });
 }
 
 /** The secret that the store's answer tokens are made with. One in memory lives as long as its store. */

@@ -1,4 +1,5 @@
 import { expect } from "vitest";
+import { AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import {
   RecordFamily,
   type BodyCopy,
@@ -9,6 +10,7 @@ import {
 } from "../../src/ledger/store-port.js";
 import {
   A,
+  askEvent,
   B,
   bodyRow,
   type ConformanceCase,
@@ -35,6 +37,28 @@ function bringing(position: bigint): NewEvent {
   const inherited = keys.map((key, index) => brought(key, BigInt(index - 3)));
   return { ...newEvent(1n, position, {}, hook("hk_own", "tc_1")), inherited };
 }
+
+/** An event that brings an ask and a record that waits. */
+function waitingBrought(
+  sequence: bigint,
+  position: bigint,
+  state: AskState,
+  timeMs: number | undefined,
+): NewEvent {
+  const { record, ask } = askEvent(sequence, position, "ask_old", { state });
+  if (record === undefined) throw new Error("an ask is a record");
+  const inherited = [
+    { ...brought(record, -2n), ask },
+    { ...brought(hook("hk_waits"), -1n), deadline: { timeMs } },
+  ];
+  return { ...newEvent(sequence, position), inherited };
+}
+
+const ASKS_OF_B = {
+  ...{ ...B, visibleToSubject: undefined, tree: undefined, ownerSubject: undefined },
+  ...{ toolName: undefined, createFromMs: undefined, createBeforeMs: undefined },
+  ...{ expireBeforeMs: undefined, afterPosition: 0n, untilPosition: undefined, limit: 9 },
+};
 
 async function hooksOf(
   store: Store,
@@ -143,6 +167,28 @@ export const INHERITED_CASES: readonly ConformanceCase[] = [
       await expectCommitted(store, write(B, [other]));
       expect(await hooksOf(store)).toEqual([["hk_1", -1n]]);
       expect(await store.readBody(B, "body_b")).toBeUndefined();
+    },
+  },
+  {
+    name: "an ask and a deadline that an event brings are found as if they had events, and change with a later one",
+    catches:
+      "a store that keeps brought records out of the inbox or the deadlines, or lists them twice",
+    run: async (store, fixture) => {
+      const first = waitingBrought(1n, 4n, AskState.OPEN, 90);
+      await expectCommitted(store, write(B, [first]));
+      const opened = await fixture.reopen(store);
+      expect(await opened.listAsks({ ...ASKS_OF_B, state: AskState.OPEN })).toMatchObject([
+        { askId: "ask_old", toolCallId: "tc_1", position: 4n, lastPosition: 4n, event: first.row },
+      ]);
+      expect(await opened.nextDeadlineMs()).toBe(90);
+      const again = waitingBrought(2n, 5n, AskState.WITHDRAWN, undefined);
+      await expectCommitted(opened, write(B, [again]));
+      expect(await opened.listAsks({ ...ASKS_OF_B, state: AskState.OPEN })).toEqual([]);
+      expect(await opened.listAsks({ ...ASKS_OF_B, state: AskState.WITHDRAWN })).toMatchObject([
+        { askId: "ask_old", position: 4n, lastPosition: 5n, event: again.row },
+      ]);
+      expect(await opened.nextDeadlineMs()).toBeUndefined();
+      expect(await opened.findRecord(B, "hk_waits")).toMatchObject({ firstSequence: -1n });
     },
   },
 ];

@@ -468,21 +468,25 @@ describe("ids are the same", () => {
   test("and records too, once adopted, if the file is changed, malformed or gone", async () => {
     const own = await makeStoreFolder();
     const folder = await folderOf([snapshotB("old B")]);
+    const warnings: number[] = [];
     const served = async (look: (clients: Clients) => Promise<void>): Promise<void> => {
       const service = await folder.start({ store: own.store });
       await look(service.clients()).finally(() => service.stop());
+      warnings.push(service.logged().split("changed and are ignored").length - 1);
     };
     let before: readonly string[] = [];
     await served(async (clients) => {
       await fork(clients, "old B");
       before = await recordsOf(clients, "old B");
+    });
+    await served(async (clients) => {
+      expect(await recordsOf(clients, "old B")).toEqual(before);
       await folder.put(snapshotA("old B"));
       expect(await recordsOf(clients, "old B")).toEqual(before);
     });
-    const changes = [
-      () => folder.put(snapshotA("old B")),
-      () => folder.putBytes("old B.session.json", Buffer.from('{"id":')),
-    ];
+    const bad = Buffer.from('{"id":');
+    const putBad = () => folder.putBytes("old B.session.json", bad);
+    const changes = [() => folder.put(snapshotA("old B")), putBad];
     for (const change of changes) {
       await change();
       await served(async (clients) => {
@@ -491,8 +495,9 @@ describe("ids are the same", () => {
         await clients.sessions.verifySession({ sessionId: "old B" });
       });
     }
-    await folder.remove();
-    await own.remove();
+    // Told once in each life of the server, and only once the file was another.
+    expect(warnings).toEqual([0, 0, 1, 1]);
+    await Promise.all([folder.remove(), own.remove()]);
   });
 });
 
