@@ -25,7 +25,7 @@ function bytes(text: string): Uint8Array {
   return Buffer.from(text);
 }
 
-// Worked out beside the program: a digest over the domain of the kind, the session and the place, each behind its length.
+// Worked out beside the program: a digest over the kind, the session and the place, each behind its length.
 const SNAPSHOT_IDS = [
   "msgl_1g95bf3r7nakqpa44abetmjx7q",
   "trnl_4hd5jr4r6wdnrt2j5x2x8yr0b6",
