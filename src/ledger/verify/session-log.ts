@@ -82,7 +82,7 @@ export class SessionLog {
       if (page.length === 0) return this.sequence > before;
       for (const row of page) {
         this.#take(row);
-        if (!this.#logOnly) await this.#takeInherited(row);
+        if (this.#bringing !== undefined) await this.#takeInherited(row, this.#bringing);
       }
       await this.pause();
     }
@@ -122,10 +122,8 @@ export class SessionLog {
   }
 
   /** Records that an event brings are in a body: its bytes are those that the event names. */
-  async #takeInherited(row: EventRow): Promise<void> {
-    const record = this.#bringing;
+  async #takeInherited(row: EventRow, record: BringingRecord): Promise<void> {
     this.#bringing = undefined;
-    if (record === undefined) return;
     const found = await this.readPage("bodies", record.value.base?.bodyRef ?? "", 1, async () => [
       await readBaseState(this.#rows, this.#session, record.value),
     ]);
