@@ -57,7 +57,14 @@ function stoppedText(stopped: string, unfinished: number, isDryRun: boolean): st
 function refusedText({ file, reason, message, path, offsetBytes }: RefusedSession): string {
   const places = [path ?? [], offsetBytes === undefined ? [] : `byte ${offsetBytes}`].flat();
   const where = places.length === 0 ? "" : ` (at ${places.join(", ")})`;
-  return `${file}: ${reason}: ${message}${where}`;
+  return printable(`${file}: ${reason}: ${message}${where}`);
+}
+
+/** Names and texts from outside do not steer the terminal, nor look like another line. */
+function printable(text: string): string {
+  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
+    return `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;
+  });
 }
 
 function counted(count: number, noun: string): string {

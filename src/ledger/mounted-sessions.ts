@@ -1,4 +1,5 @@
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import type { LegacySource } from "../../gen/toolmark/v1/legacy_pb.js";
 import { SessionState } from "../../gen/toolmark/v1/session_pb.js";
 import { equalBytes } from "../domain/bytes.js";
 import { CHAIN_START } from "../domain/chain.js";
@@ -36,6 +37,8 @@ export interface LegacyMount {
 export interface MountedSources {
   readonly sessionId: string;
   readonly sources: readonly SourceBytes[];
+  /** The file of each, in their order. */
+  readonly files: readonly string[];
 }
 
 /** Why a session that is there cannot be read. */
@@ -73,6 +76,8 @@ export interface MountedSessionsOptions {
   readonly randomBytes: (size: number) => Uint8Array;
   /** Told once of a stored session whose files are no longer those that it was brought in from. */
   readonly onChanged: (sessionId: string) => void;
+  /** Told of each reading that failed. */
+  readonly onFault: (fault: MountFault) => void;
 }
 
 /** Sessions that were read are kept up to so many bytes of their sources. */
@@ -102,9 +107,14 @@ export class MountedSessions {
     return this.#options.mount.names.length;
   }
 
-  /** As the ledger takes it. */
+  /**
+   * As the ledger takes it. What a command is decided on is what the files say now: the older system may have gone on
+   * since they were read.
+   */
   async find(session: SessionRef): Promise<LoadedSession | undefined> {
-    const opened = await this.open(session);
+    const before = await this.open(session);
+    const isFresh = before?.kind !== "mounted" || (await this.#isUnchanged(before));
+    const opened = isFresh ? before : await this.open(session);
     if (opened?.kind !== "faulty") return opened?.live;
     return { kind: "read-only", row: opened.row, cause: opened.fault.fault, isMounted: true };
   }
@@ -157,13 +167,18 @@ export class MountedSessions {
     const name = record?.case === "adopted" ? await mount.find(sessionId) : undefined;
     if (name === undefined || record?.case !== "adopted") return;
     const found = await mount.read(name);
-    const digests = "fault" in found ? [] : found.sources.map(({ data }) => sha256(data));
-    const isSame =
-      digests.length === record.value.sources.length &&
-      record.value.sources.every(({ sha256: one }) =>
-        digests.some((other) => equalBytes(one, other)),
-      );
+    const isSame = !("fault" in found) && isOfSources(found, record.value.sources);
     if (!isSame) onChanged(sessionId);
+  }
+
+  /** Whether the files are still those that were read. If not, they are read again next time. */
+  async #isUnchanged({ live: { row, mounted } }: MountedSession): Promise<boolean> {
+    const { mount } = this.#options;
+    const name = this.#names.get(row.sessionId) ?? "";
+    const found = await mount.read(name);
+    const isSame = "fault" in found ? false : isOfSources(found, mounted?.sources ?? []);
+    if (!isSame) this.#cache.delete(name);
+    return isSame;
   }
 
   async #openNamed(name: string): Promise<Loaded> {
@@ -179,7 +194,9 @@ export class MountedSessions {
     };
     this.#cache.set(name, entry);
     try {
-      return await entry.opened;
+      const opened = await entry.opened;
+      if (opened.kind === "faulty") this.#options.onFault(opened.fault);
+      return opened;
     } catch (error) {
       this.#cache.delete(name);
       throw error;
@@ -197,7 +214,8 @@ export class MountedSessions {
     const legacy = readSources(sessionId, sources);
     if ("malformed" in legacy) {
       const { malformed, path, offsetBytes } = legacy;
-      const where = { file: name, path, offset: String(offsetBytes) };
+      const at = sources.findIndex(({ format }) => format === legacy.format);
+      const where = { file: found.files[at] ?? name, path, offset: String(offsetBytes) };
       return { kind: "faulty", fault: { fault: malformed, where } };
     }
     const prepared = prepareAdoption(
@@ -274,6 +292,14 @@ export class MountedSessions {
       sizeBytes -= each.sizeBytes;
     }
   }
+}
+
+function isOfSources({ sources }: MountedSources, before: readonly LegacySource[]): boolean {
+  const digests = sources.map(({ data }) => sha256(data));
+  return (
+    digests.length === before.length &&
+    before.every(({ sha256: one }) => digests.some((other) => equalBytes(one, other)))
+  );
 }
 
 function faultyBy({ message: fault, metadata: where }: Refusal): Loaded {

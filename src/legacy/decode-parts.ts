@@ -15,7 +15,7 @@ export function decodeCall(call: JsonField): OldCall {
   return {
     providerCallId: textOf(call.get("ID")),
     providerItemId: textIfFilled(call.get("item_id")),
-    toolName: textOf(call.get("Name")),
+    toolName: requiredText(call.get("Name")),
     arguments: call.get("Args").bytes(),
   };
 }

@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import { LegacySourceFormat } from "../../gen/toolmark/v1/legacy_pb.js";
 import type { LegacyMount, MountFault, MountedSources } from "../ledger/mounted-sessions.js";
 import { decodeSnapshot } from "../legacy/decode-snapshot.js";
@@ -71,7 +72,10 @@ class MountedDirectory implements LegacyMount {
       ...(files.snapshot === undefined ? [] : [{ format: SNAPSHOT, data: files.snapshot }]),
       ...(files.log === undefined ? [] : [{ format: EVENT_LOG, data: files.log }]),
     ];
-    return { sessionId, sources };
+    const paths = [family.snapshot, family.log].flatMap((file) =>
+      file === undefined ? [] : [join(family.folder, file)],
+    );
+    return { sessionId, sources, files: paths };
   }
 
   async #faulty(sessionId: string): Promise<LegacyFamily | undefined> {

@@ -5,7 +5,7 @@ import { AskReader } from "../ledger/ask-reader.js";
 import { CommitFeed } from "../ledger/commit-feed.js";
 import { Expiry } from "../ledger/expiry.js";
 import { Ledger } from "../ledger/ledger.js";
-import { MountedSessions, type LegacyMount } from "../ledger/mounted-sessions.js";
+import { MountedSessions, type LegacyMount, type MountFault } from "../ledger/mounted-sessions.js";
 import { MountedStore } from "../ledger/mounted-store.js";
 import { readSources } from "../legacy/read-sources.js";
 import { Reader } from "../ledger/reader.js";
@@ -152,7 +152,10 @@ function mountedSessions({ mount, stored, limits, log }: Mounting): MountedSessi
   const onChanged = (sessionId: string): void => {
     log.warn("the files of an adopted session have changed and are ignored", { sessionId });
   };
-  const means = { openMemory, readSources, randomBytes, onChanged };
+  const onFault = ({ fault: cause, where }: MountFault): void => {
+    log.warn("a mounted session cannot be read", { cause, ...where });
+  };
+  const means = { openMemory, readSources, randomBytes, onChanged, onFault };
   return new MountedSessions({ mount, stored, limits, ...means });
 }
 

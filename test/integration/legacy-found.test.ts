@@ -2,10 +2,11 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { LegacySourceFormat } from "../../gen/toolmark/v1/legacy_pb.js";
+import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { legacyId } from "../../src/domain/identity.js";
 import { allAsks, AskWatcher, listedAsks, readAuthorization } from "../support/asking.js";
-import { allCalls, allEvents, freshRequestId } from "../support/conversation.js";
+import { allCalls, allEvents, freshRequestId, given } from "../support/conversation.js";
 import {
   askIdOf,
   AUTHORIZATION_ID,
@@ -23,7 +24,7 @@ import { refused } from "../support/refused.js";
 import { startTestService, type Clients, type TestService } from "../support/service.js";
 import { MovableClock } from "./cases-asks-fixture.js";
 
-// Rules that the service broke when this was written.
+// Faults that a user would meet with old sessions.
 
 const FAR = "2126-09-21T12:00:00Z";
 const TWO_MIB = 2 * 1024 * 1024;
@@ -229,6 +230,27 @@ describe("mounted files", () => {
       expect(await allCalls(own, "twin")).toEqual(before);
       expect(listed.map(({ sessionId }) => sessionId)).toEqual(["twin"]);
     });
+  });
+
+  test("that changed since they were read are read again by the first command", async () => {
+    await served(
+      (folder) => folder.put(snapshotB("moved on")),
+      async (own, _service, folder) => {
+        const [first] = await listedAsks(own, { sessionId: "moved on" });
+        const shown = given(first, "ask of the session");
+        expect(shown.ask.askId).toBe(askIdOf("moved on"));
+        await folder.put(snapshotBDone("moved on"));
+        const { ask } = shown;
+        const request = { sessionId: "moved on", askId: ask.askId, requestId: freshRequestId() };
+        const answering = own.approvals.answerAsk({
+          ...{ ...request, toolCallId: ask.toolCallId, verdict: Verdict.ALLOW_ONCE },
+          answerToken: shown.answerToken,
+        });
+        expect((await refused(answering)).reason).toBe("ASK_NOT_FOUND");
+        const states = (await allCalls(own, "moved on")).map(({ state }) => ToolCallState[state]);
+        expect(states).toEqual(["COMPLETED", "COMPLETED", "COMPLETED"]);
+      },
+    );
   });
 
   test("that cannot be used are named in the log", async () => {

@@ -215,7 +215,7 @@ describe("an event about an ask", () => {
 
   test.each([
     [`"Call":"c","AllowAlways":true`, "c", "unknown"],
-    [`"Call":{"ID":"c"},"Origin":"plan"`, "c", "plan"],
+    [`"Call":{"ID":"c","Name":"ls"},"Origin":"plan"`, "c", "plan"],
     [`"Call":"","Origin":""`, "", "unknown"],
   ])("has the verdict: %s", (members, providerCallId, provenance) => {
     const approval = `{"AskID":"a","Verdict":"allow_later","Tool":"Shell",${members}}`;

@@ -400,7 +400,7 @@ describe("malformed is", () => {
     [session(`"messages":[#{"Role":"user","Text":"t"}]`), "$.messages[0].role", "is required"],
     [session(`"messages":[#null]`), "$.messages[0]", "is required"],
     [
-      message(`"text":"é😀","tool_calls":[{},{"ID":#7}]`),
+      message(`"text":"é😀","tool_calls":[{"Name":"ls"},{"ID":#7}]`),
       "$.messages[0].tool_calls[1].ID",
       "must be a string",
     ],
