@@ -10,6 +10,8 @@ const MISSING =
   "a copy of a body that the named session does not have is refused with all of its batch";
 const UNDONE =
   "what an event brings and what is copied with it is undone if a later write is refused";
+const WAITING =
+  "an ask and a deadline that an event brings are found as if they had events, and change with a later one";
 
 /** Commits each write alone and goes on until one is refused. */
 function oneByOne(store: Store): Store {
@@ -47,6 +49,22 @@ export const INHERITED_MUTANTS: readonly StoreMutant[] = [
     name: "drops the records that an event brings",
     kills: [PLACED, LISTED, UNDONE],
     wrap: writingEvents((event) => ({ ...event, inherited: undefined })),
+  },
+  {
+    name: "keeps the asks that an event brings out of the inbox",
+    kills: [WAITING],
+    wrap: writingEvents((event) => ({
+      ...event,
+      inherited: event.inherited?.map((record) => ({ ...record, ask: undefined })),
+    })),
+  },
+  {
+    name: "forgets until when the records that an event brings wait",
+    kills: [WAITING],
+    wrap: writingEvents((event) => ({
+      ...event,
+      inherited: event.inherited?.map((record) => ({ ...record, deadline: undefined })),
+    })),
   },
   {
     name: "turns the order of the records that an event brings",
