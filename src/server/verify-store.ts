@@ -80,6 +80,16 @@ class Findings {
   }
 
   async verify(reader: FileReader): Promise<void> {
+    await this.#attempt("database", async () => {
+      this.#add("schema", reader.findSchemaFault());
+    });
+    if (this.#findings.length === 0) await this.#verifyRows(reader);
+    for (const absent of this.#absent) {
+      this.#missed.push({ sessionId: absent.sessionId, sequence: absent.sequence });
+    }
+  }
+
+  async #verifyRows(reader: FileReader): Promise<void> {
     const {
       path,
       sessionId,
@@ -100,9 +110,6 @@ class Findings {
       const finding = isOfAll ? findDamagedCreation(reader) : undefined;
       if (finding !== undefined) this.#findings.push(finding);
     });
-    for (const absent of this.#absent) {
-      this.#missed.push({ sessionId: absent.sessionId, sequence: absent.sequence });
-    }
   }
 
   async #verify(reader: FileReader, { verdicts }: Verifying): Promise<void> {

@@ -7,6 +7,7 @@ import { AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite-store.js";
 import { READ_SQL, WRITE_SQL } from "../../src/store/sqlite/statements.js";
 import { A, askEvent, B, expectCommitted, newEvent, write } from "./store-fixture.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 const OPEN_ASKS = 10_000;
 const PAGE = 100;
@@ -222,7 +223,9 @@ const ALL = { sessionId: undefined, visibleToSubject: undefined, tree: undefined
 
 describe("damage", () => {
   test("an ask whose last event is missing is listed without one", async () => {
-    raw.exec("DROP TRIGGER events_never_go; DELETE FROM events WHERE position = 1");
+    withoutTriggers(raw, () => {
+      raw.exec("DELETE FROM events WHERE position = 1");
+    });
     const store = await openSqliteStore({ path, storeId: "x" });
     const scope = { tenant: "acme", ...ALL };
     const [found] = await store.listAskChanges({ ...scope, afterPosition: 0n, limit: 9 });

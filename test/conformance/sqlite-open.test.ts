@@ -196,6 +196,29 @@ describe("files", () => {
     expect(readFileSync(path).equals(before)).toBe(true);
   });
 
+  test.each([
+    [
+      "a trigger that is gone",
+      "DROP TRIGGER events_never_go",
+      "trigger events_never_go is missing",
+    ],
+    [
+      "a trigger that was added",
+      "CREATE TRIGGER extra AFTER INSERT ON events BEGIN SELECT 1; END",
+      "trigger extra is not this program's",
+    ],
+    ["an index that is gone", "DROP INDEX events_by_revision", "index events_by_revision"],
+  ])("a file with %s is refused: it would not refuse what it must", async (_what, sql, fault) => {
+    await (await open()).close();
+    opened.length = 0;
+    const file = new BetterSqlite(path);
+    file.exec(sql);
+    file.close();
+    const { reason, message } = await refusal(open());
+    expect(reason).toBe("unreadable");
+    expect(message).toContain(fault);
+  });
+
   test("opening an up-to-date file and reading it writes nothing to it", async () => {
     const first = await open();
     await expectCommitted(first, write(A, [newEvent(1n, 1n)]));

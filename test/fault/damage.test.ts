@@ -20,6 +20,7 @@ import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import { recordResult } from "./results.js";
 
 const FLIPS = 1000;
+const SCHEMA_FLIPS = 2000;
 const TRUNCATIONS = 100;
 const ZEROED_PAGES = 100;
 const PAGE_BYTES = 4096;
@@ -157,6 +158,17 @@ function damage(change: (bytes: Buffer) => void): void {
   writeFileSync(damaged, bytes);
 }
 
+/** Numbers of the pages that say which tables there are. */
+function schemaPages(): number[] {
+  const database = new BetterSqlite(folder.path, { readonly: true });
+  try {
+    const numbers = database.prepare("SELECT pageno FROM dbstat WHERE name = 'sqlite_schema'");
+    return numbers.pluck().all() as number[];
+  } finally {
+    database.close();
+  }
+}
+
 interface Tally {
   count: number;
   /** Damage by which something was said that is not so. */
@@ -212,6 +224,24 @@ describe("a damaged file is never served nor passed", () => {
     expect(tally.served).toEqual([]);
     expect(tally.passed).toEqual([]);
     for (const { caught } of planted) expect(caught).toBeGreaterThan(0);
+  });
+
+  test(seededTitle("a flipped bit in what the tables are"), async () => {
+    const random = seededRandom("schema flips");
+    const pages = schemaPages();
+    const tally = newTally();
+    for (let round = 0; round < scaled(SCHEMA_FLIPS); round += 1) {
+      const page = pages[Math.floor(random() * pages.length)] ?? 1;
+      const at = (page - 1) * PAGE_BYTES + Math.floor(random() * PAGE_BYTES);
+      const bit = Math.floor(random() * 8);
+      damage((bytes) => {
+        bytes[at] = (bytes[at] ?? 0) ^ (1 << bit);
+      });
+      await tallyUp(tally, `bit ${bit} of byte ${at}`);
+    }
+    expect(tally.served).toEqual([]);
+    expect(tally.passed).toEqual([]);
+    expect(tally.unaltered).toBeLessThan(tally.count);
   });
 
   test(seededTitle("a truncated file"), async () => {

@@ -5,12 +5,13 @@ import type * as EventCodec from "../../src/ledger/event-codec.js";
 import type { SessionRef } from "../../src/ledger/store-port.js";
 import { verifyStore } from "../../src/server/verify-store.js";
 import type { KeptCheckpoint } from "../../src/server/verify-task.js";
-import { editText, FORGERIES, withoutTriggers, type Forger } from "../support/forged-log.js";
+import { editText, FORGERIES, type Forger } from "../support/forged-log.js";
 import { startHistoryService, writeHistory } from "../support/rich-history.js";
 import { scaled } from "../support/scale.js";
 import { seededRandom, seededTitle } from "../support/seed.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import { recordResult } from "./results.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 const FORGED_LOGS = 1000;
 

@@ -18,6 +18,7 @@ import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import { backUp, commandFault, copyHere, restore, toolmark } from "../support/toolmark-command.js";
 import { writtenProblems } from "../support/written-log.js";
 import { until } from "./listeners-fixture.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 const WRITERS = 8;
 const CLI = join(ROOT, "dist/bin/toolmark.js");
@@ -193,8 +194,9 @@ describe("a backup", () => {
   test("of a store with an altered row is refused, unless it is not to be checked", async () => {
     await writeStore();
     const database = new BetterSqlite(folder.path);
-    database.exec("DROP TRIGGER events_never_change");
-    database.exec("UPDATE events SET payload = zeroblob(length(payload)) WHERE position = 7");
+    withoutTriggers(database, () => {
+      database.exec("UPDATE events SET payload = zeroblob(length(payload)) WHERE position = 7");
+    });
     database.close();
     const { exitCode, text } = await commandFault(backUp(folder.path, to));
     expect([exitCode, text]).toEqual([65, expect.stringContaining(`${folder.path} is damaged`)]);

@@ -17,6 +17,7 @@ import {
 import { refused } from "../support/refused.js";
 import { startTestService, type Clients, type TestService } from "../support/service.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 let made: StoreFolder;
 let folder: StoreFolder;
@@ -58,10 +59,9 @@ afterEach(async () => {
 function damage(sql: string, ...parameters: unknown[]): void {
   const database = new BetterSqlite(folder.path);
   database.pragma("foreign_keys = OFF");
-  for (const trigger of ["events_never_change", "events_only_append", "events_never_go"]) {
-    database.exec(`DROP TRIGGER IF EXISTS ${trigger}`);
-  }
-  expect(database.prepare(sql).run(...parameters).changes).toBeGreaterThan(0);
+  withoutTriggers(database, () => {
+    expect(database.prepare(sql).run(...parameters).changes).toBeGreaterThan(0);
+  });
   database.close();
 }
 

@@ -37,6 +37,7 @@ import { refused } from "../support/refused.js";
 import { startTestService, type TestService, type TestServiceOptions } from "../support/service.js";
 import { makeStoreFolder } from "../support/store-folder.js";
 import { until } from "./listeners-fixture.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 const START_MS = 1_800_000_000_000;
 const HOUR_MS = 3_600_000;
@@ -130,18 +131,12 @@ async function sqliteHome(): Promise<Home> {
     open: (inner) => inner,
     damage: (sessionId) => {
       const database = new BetterSqlite(path);
-      const triggers = database
-        .prepare<[], string>("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
-        .pluck()
-        .all();
-      for (const name of triggers) database.exec(`DROP TRIGGER ${name}`);
       const here = "session = (SELECT session FROM sessions WHERE session_id = ?)";
-      database.prepare(`DELETE FROM snapshots WHERE ${here}`).run(sessionId);
-      database
-        .prepare(
-          `UPDATE events SET payload = zeroblob(length(payload)) WHERE sequence = 2 AND ${here}`,
-        )
-        .run(sessionId);
+      withoutTriggers(database, () => {
+        database.prepare(`DELETE FROM snapshots WHERE ${here}`).run(sessionId);
+        const zeroed = "UPDATE events SET payload = zeroblob(length(payload))";
+        database.prepare(`${zeroed} WHERE sequence = 2 AND ${here}`).run(sessionId);
+      });
       database.close();
     },
     remove,

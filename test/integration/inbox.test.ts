@@ -39,6 +39,7 @@ import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import { startWatchedService } from "../support/watched-service.js";
 import { Callers, principal, TWO_WIRES } from "./cases-asks-fixture.js";
 import { pathOf } from "./listeners-fixture.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 type Filter = Exclude<MessageInitShape<typeof ListAsksRequestSchema>, Message>;
 
@@ -525,18 +526,15 @@ describe("an ask whose row is damaged", () => {
   /** Zeroes the last event of an ask behind the service's back, past the triggers that would refuse it. */
   function damage(path: string, askId: string): void {
     const database = new BetterSqlite(path);
-    const names = database
-      .prepare<[], string>("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
-      .pluck()
-      .all();
-    for (const name of names) database.exec(`DROP TRIGGER ${name}`);
-    const { changes } = database
-      .prepare(
-        `UPDATE events SET payload = zeroblob(length(payload))
-         WHERE position = (SELECT last_position FROM asks WHERE ask_id = ?)`,
-      )
-      .run(askId);
-    expect(changes).toBe(1);
+    withoutTriggers(database, () => {
+      const { changes } = database
+        .prepare(
+          `UPDATE events SET payload = zeroblob(length(payload))
+           WHERE position = (SELECT last_position FROM asks WHERE ask_id = ?)`,
+        )
+        .run(askId);
+      expect(changes).toBe(1);
+    });
     database.close();
   }
 

@@ -27,6 +27,7 @@ import { openSqliteStore } from "../../src/store/sqlite/sqlite-store.js";
 import { FaultyStore } from "../support/faulty-store.js";
 import { reseal } from "../support/reseal.js";
 import { OutsideWorld, TENANT_CALLER, WAITING } from "../support/outside-world.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 const SNAPSHOT_EVERY = 10;
 const HOOKS = 33;
@@ -105,13 +106,11 @@ function hook(made: Made, requestId: string): Mutation {
 function tamper(sql: string): void {
   removeMark(path);
   const database = new BetterSqlite(path);
-  const triggers = database
-    .prepare<[], { name: string }>("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
-    .all();
-  for (const { name } of triggers) database.exec(`DROP TRIGGER ${name}`);
-  database.exec(sql);
-  // What is put to the test here are the checks beyond those of single rows.
-  reseal(database);
+  withoutTriggers(database, () => {
+    database.exec(sql);
+    // What is put to the test here are the checks beyond those of single rows.
+    reseal(database);
+  });
   database.close();
 }
 

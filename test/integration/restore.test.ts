@@ -19,6 +19,7 @@ import { startServerProcess } from "../support/server-process.js";
 import { startTestService, type Clients } from "../support/service.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import { backUp, commandFault, restore, toolmark } from "../support/toolmark-command.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 const PER_GENERATION = 2n ** 32n;
 const TWO_WIRES = ["grpc", "connect-json"] as const;
@@ -422,7 +423,8 @@ async function overwrite(path0: string, offset: number, bytes: number): Promise<
 /** Only the row's own digests tell. */
 function alterRow(path0: string): void {
   const database = new BetterSqlite(path0);
-  database.exec("DROP TRIGGER events_never_change");
-  database.exec("UPDATE events SET payload = zeroblob(length(payload)) WHERE position = 4");
+  withoutTriggers(database, () => {
+    database.exec("UPDATE events SET payload = zeroblob(length(payload)) WHERE position = 4");
+  });
   database.close();
 }

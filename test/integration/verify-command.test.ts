@@ -5,11 +5,12 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CheckpointSchema, type Checkpoint } from "../../gen/toolmark/v1/session_pb.js";
 import type { SessionRef } from "../../src/ledger/store-port.js";
 import { EXIT_CODE } from "../../src/server/exit-code.js";
-import { FORGERIES, withoutTriggers } from "../support/forged-log.js";
+import { FORGERIES } from "../support/forged-log.js";
 import { given, readSession } from "../support/conversation.js";
 import { ANNA, startHistoryService, writeHistory } from "../support/rich-history.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import { backUp, toolmark } from "../support/toolmark-command.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 let folder: StoreFolder;
 let sessions: SessionRef[];
@@ -97,7 +98,7 @@ describe("toolmark verify", () => {
     database.close();
     const guards = await verify(unguarded);
     expect(guards.code).toBe(EXIT_CODE.damaged);
-    expect(guards.stdout).toContain("database pages: trigger events_never_go is missing");
+    expect(guards.stdout).toContain("database schema: trigger events_never_go is missing");
     const cut = changed("cut", (file) => {
       file.exec("DELETE FROM events WHERE position = (SELECT max(position) FROM events)");
     });

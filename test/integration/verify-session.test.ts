@@ -23,6 +23,7 @@ import {
 import type { Clients, Wire } from "../support/service.js";
 import { makeStoreFolder, type StoreFolder } from "../support/store-folder.js";
 import { startWatchedService } from "../support/watched-service.js";
+import { withoutTriggers } from "../support/without-triggers.js";
 
 let folder: StoreFolder;
 let service: HistoryService;
@@ -46,8 +47,9 @@ async function restart(): Promise<void> {
 async function alter(sql: string): Promise<void> {
   await service.stop();
   const database = new BetterSqlite(folder.path);
-  database.exec("DROP TRIGGER events_never_change");
-  database.exec(sql);
+  withoutTriggers(database, () => {
+    database.exec(sql);
+  });
   database.close();
   service = await startHistoryService({ store: folder.store });
 }

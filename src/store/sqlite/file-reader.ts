@@ -33,7 +33,9 @@ export type CreationPlace = Pick<CreationRow, "tenant" | "subject" | "requestId"
 /** Every row of a file, read without changing it. Reads throw StoreFault. */
 export interface FileReader extends SessionRows {
   readonly generation: bigint;
-  /** What SQLite finds wrong with the file's pages, indices and references, or this program with its schema. */
+  /** What is wrong with the tables themselves. If something is, no other answer means anything. */
+  findSchemaFault(): string | undefined;
+  /** What SQLite finds wrong with the file's pages, indices and references. */
   findUnsoundPage(): string | undefined;
   /** Says so if the file has not come as far as the mark beside it tells. */
   findMissingEvents(): string | undefined;
@@ -160,7 +162,7 @@ function findMissingEvents(database: SqliteDatabase, path: string): string | und
   }
 }
 
-type FileRows = Pick<FileReader, "findUnsoundPage" | "listAllSessions" | "listCreations">;
+type FileRows = Pick<FileReader, "findSchemaFault" | "findUnsoundPage" | "listAllSessions" | "listCreations">;
 
 function fileRowsOf(database: SqliteDatabase): FileRows {
   const sessions = database.prepare<{ session: number; tenant: string; session_id: string }>(
@@ -168,13 +170,13 @@ function fileRowsOf(database: SqliteDatabase): FileRows {
   );
   const creations = database.prepare<CreationColumns>(LIST_CREATIONS);
   return {
+    findSchemaFault: () => reading(() => findSchemaFault(database, openBetterSqlite)),
     findUnsoundPage: () =>
       reading(() => {
         const found = database.pragma("integrity_check(1)");
         if (found !== "ok") return String(found);
         const table = database.pragma("foreign_key_check");
-        if (typeof table === "string") return `a row of ${table} is of no session`;
-        return findSchemaFault(database);
+        return typeof table === "string" ? `a row of ${table} is of no session` : undefined;
       }),
     listAllSessions: (after, limit) =>
       reading(() =>

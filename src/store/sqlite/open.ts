@@ -14,6 +14,7 @@ import { FileGuard, StoreFilesGoneError } from "./file-guard.js";
 import { identifyFile, migrateUp, readMigrations } from "./migrate.js";
 import { markPath, PositionMark, type OnWarning } from "./position-mark.js";
 import { rebuild } from "./rebuild.js";
+import { findSchemaFault } from "./schema-check.js";
 import { sqliteCode, toError, type OpenDatabase, type SqliteDatabase } from "./sqlite-database.js";
 import { StoreOpenError, type StoreOpenReason } from "./store-open-error.js";
 import { storePlaceOf } from "./store-place.js";
@@ -203,11 +204,19 @@ export function openMigratedDatabase(options: OpenOptions): OpenedDatabase {
     const { rules } = options;
     const rebuilding = rules === undefined ? undefined : rebuildBy(rules);
     migrateUp(opened.database, readMigrations(), rebuilding);
+    refuseDamagedSchema(opened);
     return opened;
   } catch (error) {
     opened.close();
     throw openError(opened.path, error);
   }
+}
+
+/** Without its own tables and triggers the database would not refuse what it has to. */
+function refuseDamagedSchema({ database, path }: OpenedDatabase): void {
+  const fault = findSchemaFault(database, openBetterSqlite);
+  if (fault === undefined) return;
+  throw new StoreOpenError("unreadable", `${path} is damaged: ${fault}`, { path, fault });
 }
 
 function rebuildBy(rules: RowRules): (database: SqliteDatabase) => void {

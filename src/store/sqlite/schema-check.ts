@@ -1,6 +1,5 @@
 import { migrateUp, readMigrations } from "./migrate.js";
-import { openBetterSqlite } from "./open.js";
-import type { SqliteDatabase } from "./sqlite-database.js";
+import type { OpenDatabase, SqliteDatabase } from "./sqlite-database.js";
 
 interface SchemaColumns {
   readonly type: string;
@@ -8,16 +7,17 @@ interface SchemaColumns {
   readonly sql: string;
 }
 
-const READ_SCHEMA = `SELECT type, name, sql FROM sqlite_schema
+// A damaged text may be of another type.
+const READ_SCHEMA = `SELECT type, name, CAST(sql AS TEXT) AS sql FROM sqlite_schema
 WHERE sql IS NOT NULL ORDER BY type, name`;
 
 /**
  * What is not as this program's migrations make it: a table, an index or a trigger that is gone or another. What was
  * added is not looked at, unless it is a trigger.
  */
-export function findSchemaFault(database: SqliteDatabase): string | undefined {
+export function findSchemaFault(database: SqliteDatabase, open: OpenDatabase): string | undefined {
   const found = schemaOf(database);
-  const expected = expectedSchema();
+  const expected = expectedSchema(open);
   for (const [name, sql] of expected) {
     const text = found.get(name);
     if (text === undefined) return `${name} is missing`;
@@ -27,8 +27,8 @@ export function findSchemaFault(database: SqliteDatabase): string | undefined {
   return added && `${added} is not this program's`;
 }
 
-function expectedSchema(): Map<string, string> {
-  const database = openBetterSqlite(":memory:", { busyTimeoutMs: 0 });
+function expectedSchema(open: OpenDatabase): Map<string, string> {
+  const database = open(":memory:", { busyTimeoutMs: 0 });
   try {
     migrateUp(database, readMigrations());
     return schemaOf(database);

@@ -17,7 +17,8 @@ export function reading<Answer>(read: () => Answer): Answer {
 
 function faultOf(cause: Error): Error {
   const code = sqliteCode(cause) ?? "";
-  if (cause instanceof DamagedRowError || /^SQLITE_(CORRUPT|NOTADB)/.test(code)) {
+  // Our statements are fixed: one that SQLite takes for a wrong one meets tables that are not ours any more.
+  if (cause instanceof DamagedRowError || /^SQLITE_(CORRUPT|NOTADB|ERROR$)/.test(code)) {
     return new StoreFault("damaged", cause);
   }
   if (/^SQLITE_(BUSY|LOCKED)/.test(code)) return new StoreFault("busy", cause);
