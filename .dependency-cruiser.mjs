@@ -10,9 +10,9 @@ const ARROWS = {
   projection: ["src/domain/"],
   rpc: ["src/ledger/", "src/watch/", "src/provider/", "src/projection/", "src/domain/"],
   server: ["src/(?!client/|cli/|demo/)"],
-  client: ["src/domain/merge-law[.]ts$"],
+  client: ["src/domain/(merge-law|attachment)[.]ts$"],
   inspector: ["src/client/"],
-  cli: ["src/server/", "src/client/", "src/domain/"],
+  cli: ["src/server/", "src/client/", "src/projection/", "src/domain/"],
   demo: ["src/client/"],
 };
 
@@ -24,12 +24,15 @@ const CONFINED = {
   pino: ["src/server/"],
   "prom-client": ["src/server/"],
   "jsonc-parser": ["src/domain/json-text[.]ts$"],
+  "@agentclientprotocol/": ["src/projection/acp", "src/cli/acp"],
 };
 
 const PURE = "domain|ledger|watch|provider|legacy|projection";
 const NPM = ["npm", "npm-dev", "npm-optional", "npm-peer", "npm-no-pkg", "npm-unknown"];
 // The run time of the generated records.
 const PROTOBUF = "(^|/)@bufbuild/protobuf(/|$)";
+// The optional peer; who may name it is said above.
+const ACP = "(^|/)@agentclientprotocol/";
 // And what says where a value stands in a JSON text.
 const PURE_PACKAGES = `${PROTOBUF}|(^|/)jsonc-parser(/|$)`;
 const NETWORK = "dgram|dns|https?|http2|net|tls";
@@ -112,7 +115,7 @@ export default {
         "Rules depend on no package but the run time of the generated records and a JSON reader.",
       severity: "error",
       from: { path: `^src/(${PURE})/` },
-      to: { dependencyTypes: NPM, pathNot: PURE_PACKAGES },
+      to: { dependencyTypes: NPM, pathNot: `${PURE_PACKAGES}|${ACP}` },
     },
     {
       name: "sources-stand-alone",
@@ -133,7 +136,7 @@ export default {
       comment: "What ships needs run-time dependencies only.",
       severity: "error",
       from: { path: "^(src|gen)/" },
-      to: { dependencyTypes: ["npm-dev", "npm-no-pkg", "npm-unknown"] },
+      to: { dependencyTypes: ["npm-dev", "npm-no-pkg", "npm-unknown"], pathNot: ACP },
     },
     {
       name: "no-unresolvable",

@@ -46,6 +46,7 @@ function summaryLines(summary: ImportSummary): string[] {
       `${grouped(attachedHooks)} joined with a call, ${grouped(standaloneHooks)} standalone`,
     `${counted(attachedEvidence + standaloneEvidence, "other piece")} of evidence: ` +
       `${grouped(attachedEvidence)} joined with a call, ${grouped(standaloneEvidence)} standalone`,
+    ...(summary.gaps > 0 ? [`${counted(summary.gaps, "place")} where events are missing`] : []),
   ];
 }
 

@@ -34,6 +34,14 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     help: "Bring sessions of an older system to a server.",
     run: async (args) => (await import("./import.js")).importCommand(args),
   },
+  transcript: {
+    help: "Print the account of a session.",
+    run: async (args) => (await import("./transcript.js")).transcriptCommand(args),
+  },
+  acp: {
+    help: "Show a session to an editor that speaks the Agent Client Protocol.",
+    run: async (args) => (await import("./acp.js")).acpCommand(args),
+  },
   version: { help: "Print the version.", run: async () => say(readVersion()) },
 };
 

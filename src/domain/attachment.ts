@@ -31,7 +31,31 @@ export function attachmentOf(evidence: Evidence, calls: readonly ToolCall[]): At
 }
 
 function attachmentOfHook(hook: Hook): Attachment {
-  return hook.review !== undefined && hook.review.reviewId !== hook.hookId
-    ? "STANDALONE"
-    : "ATTACHED";
+  return isUnderItsOwnId(hook) ? "ATTACHED" : "STANDALONE";
+}
+
+/** Whether a hook record with a review is the record of that review. Hook records without one always are. */
+export function isUnderItsOwnId({ hookId, review }: Hook): boolean {
+  return review === undefined || review.reviewId === hookId;
+}
+
+/** Whether a receipt settles an ask: record, origin, call and review are those of the ask. */
+export function isReceiptOf(receipt: Receipt, ask: Ask): boolean {
+  return (
+    receipt.askId === ask.askId &&
+    receipt.origin?.sessionId === ask.origin?.sessionId &&
+    receipt.toolCallId === ask.toolCallId &&
+    receipt.reviewId === ask.reviewId
+  );
+}
+
+/** Whether an ask comes from a review: record, origin and call are those of the review. */
+export function isAskOfReview(ask: Ask, review: Hook): boolean {
+  return (
+    review.review !== undefined &&
+    isUnderItsOwnId(review) &&
+    ask.reviewId === review.hookId &&
+    ask.origin?.sessionId === review.origin?.sessionId &&
+    ask.toolCallId === review.toolCallId
+  );
 }

@@ -2,7 +2,11 @@ import { create } from "@bufbuild/protobuf";
 import { AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
-import { LegacySummarySchema, type LegacySummary } from "../../gen/toolmark/v1/legacy_pb.js";
+import {
+  LegacyEvidenceKind,
+  LegacySummarySchema,
+  type LegacySummary,
+} from "../../gen/toolmark/v1/legacy_pb.js";
 import { ToolResultKind, type ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { toolCallIdOf } from "./record-id.js";
 
@@ -34,6 +38,7 @@ function count(summary: LegacySummary, record: EventRecord["record"]): void {
     case "legacyEvidence":
       if (toolCallIdOf(record) === undefined) summary.standaloneEvidence += 1;
       else summary.attachedEvidence += 1;
+      if (record.value.kind === LegacyEvidenceKind.GAP) summary.gaps += 1;
       break;
     default:
   }

@@ -49,7 +49,8 @@ function samePayload(left: RevisedRecord, right: RevisedRecord): boolean {
   return equalBytes(toBinary(schema, left), toBinary(schema, right));
 }
 
-function sameAssociation(left: RevisedRecord, right: RevisedRecord): boolean {
+/** Whether two states can be of one record: kind, id, origin and call are the same. */
+export function isSameRecord(left: RevisedRecord, right: RevisedRecord): boolean {
   return (
     left.$typeName === right.$typeName &&
     recordId(left) === recordId(right) &&
@@ -64,7 +65,7 @@ function sameAssociation(left: RevisedRecord, right: RevisedRecord): boolean {
  */
 export function merge(current: RevisedRecord | undefined, incoming: RevisedRecord): MergeOutcome {
   if (current === undefined) return "advanced";
-  if (!sameAssociation(current, incoming)) return "conflict";
+  if (!isSameRecord(current, incoming)) return "conflict";
   if (incoming.revision === undefined) {
     if (current.revision === undefined && samePayload(current, incoming)) return "repeated";
     return "conflict";

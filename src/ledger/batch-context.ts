@@ -7,7 +7,7 @@ import { EventRecordSchema, type EventRecord } from "../../gen/toolmark/v1/event
 import { equalBytes } from "../domain/bytes.js";
 import { adoptSession } from "../domain/decide/adopt-session.js";
 import type { SessionDecision } from "../domain/decide/apply.js";
-import { Draft, type Facts } from "../domain/decide/draft.js";
+import { Draft, type Facts, type KnownBody, type NewBody } from "../domain/decide/draft.js";
 import { expireDue, hasDue, SYSTEM_ACTOR } from "../domain/decide/expire-due.js";
 import type { References } from "../domain/decide/references.js";
 import { refuseClosed } from "../domain/decide/session.js";
@@ -18,6 +18,7 @@ import { maySee, type Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { AnswerTokens } from "./answer-token.js";
 import { findBody } from "./body-reader.js";
+import type { BodyUploads } from "./body-uploads.js";
 import { creationChecksum, requestChecksum } from "./checksums.js";
 import { isOpen, referencesOfMutation } from "./decide-mutation.js";
 import { openPayload, refuseDamagedRow } from "./event-codec.js";
@@ -37,6 +38,7 @@ export interface BatchOptions {
   readonly nowMs: () => number;
   readonly randomBytes: (size: number) => Uint8Array;
   readonly tokens: AnswerTokens;
+  readonly uploads: BodyUploads;
   /** A snapshot is taken every so many events of a session. */
   readonly snapshotEvery: number;
 }
@@ -139,6 +141,7 @@ export class BatchContext {
     const written = this.provisional.writtenTo(row);
     const records: Found["records"] = new Map();
     const bodies: Found["bodies"] = new Map();
+    const uploads: Found["uploads"] = new Map();
     for (const id of references.recordIds) {
       if (isOpen(state, id)) continue;
       const record = written.records.get(id) ?? (await findRecord(this.options.store, row, id));
@@ -149,8 +152,10 @@ export class BatchContext {
       const body = written.bodies.get(ref) ?? (await findBody(this.options.store, row, ref));
       if (isRefusal(body)) return body;
       if (body !== undefined) bodies.set(ref, body);
+      const uploaded = body === undefined ? this.options.uploads.find(row, ref) : undefined;
+      if (uploaded !== undefined) uploads.set(ref, uploaded);
     }
-    return { records, bodies };
+    return { records, bodies, uploads };
   }
 
   facts(caller: Caller, actor: Actor, session: SessionRef, found: Found): Facts {
@@ -162,6 +167,7 @@ export class BatchContext {
       mintId: this.options.mintId,
       settledRecord: (id) => found.records.get(id),
       storedBody: (ref) => found.bodies.get(ref),
+      uploadedBody: (ref) => found.uploads.get(ref),
       isAnswerToken: (ask, token) => this.options.tokens.isTokenOf(session, ask, token),
     };
   }
@@ -256,10 +262,16 @@ export const NOT_REMEMBERED = { creation: undefined, request: undefined };
 /** What was looked up for a command. */
 export interface Found {
   readonly records: Map<string, EventRecord["record"]>;
-  readonly bodies: Map<string, ReturnType<Facts["storedBody"]> & object>;
+  readonly bodies: Map<string, KnownBody>;
+  /** Bodies that are uploaded and not stored. */
+  readonly uploads: Map<string, NewBody>;
 }
 
-export const NOTHING_FOUND: Found = { records: new Map(), bodies: new Map() };
+export const NOTHING_FOUND: Found = {
+  records: new Map(),
+  bodies: new Map(),
+  uploads: new Map(),
+};
 export const NOTHING_DUE: ReadonlySet<string> = new Set();
 
 export function actorOf({ subject }: Caller): Actor {

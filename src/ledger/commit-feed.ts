@@ -1,4 +1,4 @@
-import type { AskScope, CommandWrite, NewEvent, SessionRef } from "./store-port.js";
+import type { AskScope, CommandWrite, NewEvent, SessionRef, SessionTree } from "./store-port.js";
 
 /** Deadlines that one commit set. */
 export interface DeadlinesSet {
@@ -22,6 +22,16 @@ interface Subscription {
 export class CommitFeed {
   readonly #asks = new Map<string, Set<Subscription>>();
   readonly #deadlines = new Set<{ readonly wake: (set: DeadlinesSet) => void }>();
+  readonly #events = new Map<string, Set<EventSubscription>>();
+  #position: bigint | undefined;
+
+  /**
+   * Position of the last commit, all of whose sessions were told of before it is seen here. Absent before the first one
+   * that somebody watched, and after one whose outcome is not known.
+   */
+  get position(): bigint | undefined {
+    return this.#position;
+  }
 
   /** Calls `wake` after each commit that changed an ask of the scope. Returns how to stop. */
   onAsksChanged({ tenant, visibleToSubject, sessionId, tree }: AskScope, wake: () => void) {
@@ -45,8 +55,24 @@ export class CommitFeed {
     return () => void this.#deadlines.delete(subscription);
   }
 
+  /** Calls `wake` with its id after each commit to the session, or to one of the tree. Returns how to stop. */
+  onEvents({ tenant, sessionId, tree }: EventScope, wake: (sessionId: string) => void): () => void {
+    const topic = tree === undefined ? sessionTopic(tenant, sessionId) : treeTopic(tenant, tree);
+    const subscription = { wake };
+    const subscriptions = this.#events.get(topic) ?? new Set();
+    subscriptions.add(subscription);
+    this.#events.set(topic, subscriptions);
+    return () => {
+      if (!subscriptions.delete(subscription) || subscriptions.size > 0) return;
+      this.#events.delete(topic);
+    };
+  }
+
   /** Called by the ledger after a commit, with what it committed, or may have: one whose outcome is not known. */
-  publish(writes: readonly CommandWrite[]): void {
+  publish(writes: readonly CommandWrite[], outcome: "committed" | "unknown" = "committed"): void {
+    const isTold = outcome === "committed" && this.#events.size > 0;
+    this.#position = isTold ? positionOf(writes, this.#position) : undefined;
+    if (this.#events.size > 0) this.#publishEvents(writes);
     if (this.#asks.size > 0) this.#publishAsks(writes);
     if (this.#deadlines.size > 0) this.#publishDeadlines(writes);
   }
@@ -55,6 +81,7 @@ export class CommitFeed {
   get subscribers(): number {
     let count = this.#deadlines.size;
     for (const subscriptions of this.#asks.values()) count += subscriptions.size;
+    for (const subscriptions of this.#events.values()) count += subscriptions.size;
     return count;
   }
 
@@ -69,6 +96,16 @@ export class CommitFeed {
     };
   }
 
+  #publishEvents(writes: readonly CommandWrite[]): void {
+    for (const { tenant, sessionId, session, events } of writes) {
+      if (events.length === 0) continue;
+      const tree = treeTopic(tenant, session);
+      for (const topic of [sessionTopic(tenant, sessionId), tree]) {
+        for (const { wake } of this.#events.get(topic) ?? []) wake(sessionId);
+      }
+    }
+  }
+
   #publishAsks(writes: readonly CommandWrite[]): void {
     for (const topic of new Set(writes.flatMap(topicsOf))) {
       for (const { wake } of this.#asks.get(topic) ?? []) wake();
@@ -80,6 +117,33 @@ export class CommitFeed {
     if (set === undefined) return;
     for (const { wake } of this.#deadlines) wake(set);
   }
+}
+
+/** Which sessions a watch of events is about. */
+export interface EventScope extends SessionRef {
+  /** Of the session, if what stands below it is wanted too. */
+  readonly tree: SessionTree | undefined;
+}
+
+interface EventSubscription {
+  readonly wake: (sessionId: string) => void;
+}
+
+function sessionTopic(tenant: string, sessionId: string): string {
+  return `session ${tenant.length}:${tenant}${sessionId}`;
+}
+
+/** Every session of a tree, also those beside or above the one that is watched: they have one root. */
+function treeTopic(tenant: string, { rootSessionId }: Pick<SessionTree, "rootSessionId">): string {
+  return `tree ${tenant.length}:${tenant}${rootSessionId}`;
+}
+
+function positionOf(writes: readonly CommandWrite[], before: bigint | undefined) {
+  for (const { events } of [...writes].reverse()) {
+    const last = events.at(-1);
+    if (last !== undefined) return last.row.position;
+  }
+  return before;
 }
 
 interface Topic {

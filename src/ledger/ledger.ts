@@ -4,6 +4,7 @@ import type { Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { Batch } from "./batch.js";
 import type { BatchOptions, Replies, Waiting } from "./batch-context.js";
+import { BodyUploads } from "./body-uploads.js";
 import { sessionKey, type LoadedSession } from "./live-session.js";
 import { loadSession, type LoadWarning } from "./load-session.js";
 import type { CommitFeed } from "./commit-feed.js";
@@ -33,7 +34,7 @@ const CACHED_SESSIONS_MAX = 10_000;
 const NEVER_ABORTED: Waiting = { aborted: undefined };
 
 /** What a ledger takes from outside. */
-export interface LedgerOptions extends BatchOptions {
+export interface LedgerOptions extends Omit<BatchOptions, "uploads"> {
   /** Is told of every commit. */
   readonly commits: CommitFeed;
   /** Keeps the details of reviews that were committed. */
@@ -82,7 +83,9 @@ interface Answered {
  * decided on.
  */
 export class Ledger {
-  readonly #options: LedgerOptions;
+  /** Bodies that commands may name before they are stored. */
+  readonly uploads: BodyUploads;
+  readonly #options: LedgerOptions & BatchOptions;
   readonly #observer: LedgerObserver;
   readonly #sessions = new Map<string, LoadedSession>();
   readonly #queue: Pending[] = [];
@@ -93,7 +96,8 @@ export class Ledger {
   #ended: "lost" | "damaged" | undefined;
 
   constructor(options: LedgerOptions, observer: LedgerObserver) {
-    this.#options = options;
+    this.uploads = new BodyUploads(options.nowMs);
+    this.#options = { ...options, uploads: this.uploads };
     this.#observer = observer;
   }
 
@@ -230,7 +234,7 @@ export class Ledger {
     this.#observer.commitFailed(result);
     if (result.outcome === "command_failed") return [...withoutFailed(answers, result), ...left];
     // It may be stored all the same: who waits for it reads again.
-    this.#options.commits.publish(writes);
+    this.#options.commits.publish(writes, "unknown");
     const refusal = refuseCommit(result.reason);
     for (const { pending } of answers) pending.resolve(refusal);
     return left;
@@ -259,6 +263,7 @@ export class Ledger {
 
   #publish(answers: readonly Answered[], writes: readonly CommandWrite[]): void {
     for (const answered of answers) this.#keepDetails(answered);
+    this.uploads.forgetCommitted(writes);
     this.#options.commits.publish(writes);
   }
 

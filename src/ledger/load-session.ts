@@ -139,6 +139,11 @@ export function highWaterFloor({ generation }: Pick<Store, "generation">): bigin
   return generation * REVISIONS_PER_GENERATION;
 }
 
+/** The log generation that a revision was published in. */
+export function generationOf(revision: bigint): bigint {
+  return revision / REVISIONS_PER_GENERATION;
+}
+
 /** The high-water of a session in this generation, whose events and head alone give `highWater`. */
 export function raisedHighWater(store: Pick<Store, "generation">, highWater: bigint): bigint {
   const floor = highWaterFloor(store);

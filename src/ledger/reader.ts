@@ -31,6 +31,7 @@ import { treeOf } from "./standing.js";
 import { findRecord, findSessionRecord } from "./stored-record.js";
 import { RecordFamily, type SessionQuery, type SessionRow, type Store } from "./store-port.js";
 import { findVisible, visibleToSubject } from "./visibility.js";
+import { TranscriptReader } from "./transcript.js";
 import { TreeReader, type TreePage } from "./tree-reader.js";
 
 export interface SessionFilter {
@@ -54,6 +55,7 @@ export type ListHooksFilter = Pick<
  * body against its digest, before it is served.
  */
 export class Reader {
+  readonly transcripts: TranscriptReader;
   readonly #store: Store;
   readonly #limits: Limits;
   readonly #bodies: BodyReader;
@@ -61,6 +63,7 @@ export class Reader {
 
   constructor(store: Store, limits: Limits) {
     this.#store = store;
+    this.transcripts = new TranscriptReader(store, limits);
     this.#trees = new TreeReader(store, limits);
     this.#limits = limits;
     this.#bodies = new BodyReader(store, limits.inlineBodyBytes);

@@ -33,6 +33,11 @@ export interface CallContext {
    * should answer now.
    */
   readonly draining: AbortSignal;
+  /**
+   * Ends the call with the refusal as its last item, also while its caller takes nothing of what it
+   * is sent.
+   */
+  cutOff(reason: Refusal): void;
   /** Names this call in the log. Made on first use. */
   readonly correlationId: string;
 }

@@ -15,9 +15,10 @@ import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import type { Limits } from "../domain/limits.js";
 import { capTimeout } from "./cap-timeout.js";
 import { asCarried, asDeclared, CARRIED_AS_JSON, carrying } from "./connect-bytes.js";
-import { connectHandler, peerKey } from "./connect-call.js";
+import { connectHandler, cutOffKey, peerKey } from "./connect-call.js";
 import { traceOf } from "./fault-trace.js";
-import type { HttpRequest, HttpResponse } from "./http.js";
+import { peerOf, type HttpRequest, type HttpResponse } from "./http.js";
+import { cutOff } from "./http-cut-off.js";
 import type { Log } from "./log.js";
 import type { Pipeline } from "./pipeline.js";
 
@@ -71,9 +72,14 @@ async function answer(
   });
   capTimeout(request.headers);
   try {
-    const values = createContextValues().set(peerKey, peerOf(request));
+    const values = createContextValues()
+      .set(peerKey, peerOf(request))
+      .set(cutOffKey, () => {
+        cutOff(response);
+      });
     const universal = universalRequestFromNodeRequest(request, response, undefined, values);
-    const reply = await handler(asCarried(universal));
+    const body = leavingTheRest(request, response) ?? universal.body;
+    const reply = await handler(asCarried({ ...universal, body }));
     await universalResponseToNodeResponse(asDeclared(reply, universal), response);
   } catch (fault) {
     const method = `${handler.service.typeName}.${handler.method.name}`;
@@ -84,6 +90,17 @@ async function answer(
   }
 }
 
-function peerOf({ socket }: HttpRequest): string {
-  return `${socket.remoteAddress ?? "unknown"}:${String(socket.remotePort ?? 0)}`;
+/**
+ * The bytes of a request over HTTP/1.1. One that is refused before all of it came is read to its end and dropped: else
+ * the next request on the connection would wait behind it for ever.
+ */
+function leavingTheRest(
+  request: HttpRequest,
+  response: HttpResponse,
+): AsyncIterable<Uint8Array> | undefined {
+  if (request.httpVersionMajor !== 1) return undefined;
+  response.once("finish", () => {
+    request.resume();
+  });
+  return request.iterator({ destroyOnReturn: false });
 }

@@ -13,6 +13,9 @@ import { statusOf } from "./status.js";
 /** Carries the address of the caller, which connect-node does not hand on. */
 export const peerKey = createContextKey("unknown");
 
+/** Ends what is being written to a caller that takes nothing, which connect-node would wait for. */
+export const cutOffKey = createContextKey<() => void>(() => undefined);
+
 type ConnectHandler = (
   request: Carried | AsyncIterable<Carried>,
   context: HandlerContext,
@@ -100,6 +103,11 @@ class ConnectCall extends OpenCall {
   override decode(bytes: Uint8Array): Message {
     if (!this.#isJson) return super.decode(bytes);
     return fromJsonString(this.method.input, UTF8.decode(bytes), STRICT);
+  }
+
+  override cutOff(reason: Refusal): void {
+    super.cutOff(reason);
+    this.#context.values.get(cutOffKey)();
   }
 
   /** A message in the form that the caller reads. */

@@ -18,6 +18,23 @@ export const STATUS_CODE = {
 } as const;
 export type StatusName = keyof typeof STATUS_CODE;
 
+/** The status of a reply over plain HTTP. */
+export const HTTP_STATUS = {
+  CANCELLED: 499,
+  INVALID_ARGUMENT: 400,
+  DEADLINE_EXCEEDED: 504,
+  NOT_FOUND: 404,
+  ALREADY_EXISTS: 409,
+  PERMISSION_DENIED: 403,
+  RESOURCE_EXHAUSTED: 429,
+  FAILED_PRECONDITION: 400,
+  UNIMPLEMENTED: 501,
+  INTERNAL: 500,
+  UNAVAILABLE: 503,
+  DATA_LOSS: 500,
+  UNAUTHENTICATED: 401,
+} as const satisfies Record<StatusName, number>;
+
 /** The status of every reason. A new reason does not compile until it is listed here. */
 export const STATUS_OF_REASON = {
   [ErrorReason.UNSPECIFIED]: "INTERNAL",
@@ -79,6 +96,7 @@ export const STATUS_OF_REASON = {
   [ErrorReason.BODY_TOO_LARGE]: "RESOURCE_EXHAUSTED",
   [ErrorReason.QUOTA_EXCEEDED]: "RESOURCE_EXHAUSTED",
   [ErrorReason.STORE_FULL]: "RESOURCE_EXHAUSTED",
+  [ErrorReason.WATCH_LAGGING]: "RESOURCE_EXHAUSTED",
 
   [ErrorReason.DRAINING]: "UNAVAILABLE",
   [ErrorReason.STORE_BUSY]: "UNAVAILABLE",

@@ -91,6 +91,10 @@ export abstract class OpenCall implements CallContext, UnverifiedCaller {
     this.#controller?.abort(reason);
   }
 
+  cutOff(reason: Refusal): void {
+    this.abort(reason);
+  }
+
   /**
    * The caller no longer waits. One whose deadline passed often hangs up before the server notices
    * the time.

@@ -33,6 +33,7 @@ export const POLICY: Policy = {
   "toolmark.v1.HistoryService.ListAuthorizations": ANY,
   "toolmark.v1.HistoryService.ReadBody": ANY,
   "toolmark.v1.HistoryService.ListEvents": ANY,
+  "toolmark.v1.HistoryService.WatchEvents": ANY,
   "toolmark.v1.HistoryService.GetTranscript": ANY,
 
   "toolmark.v1.ApprovalService.ListAsks": ANY,

@@ -1,7 +1,7 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create, createRegistry, toBinary, toJsonString } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
 import { ErrorInfoSchema, type ErrorInfo } from "../../gen/google/rpc/error_details_pb.js";
-import { StatusSchema } from "../../gen/google/rpc/status_pb.js";
+import { StatusSchema, type Status } from "../../gen/google/rpc/status_pb.js";
 import type { Refusal } from "../domain/refusal.js";
 import { reasonName, STATUS_CODE, STATUS_OF_REASON, type StatusName } from "./error-table.js";
 
@@ -28,10 +28,20 @@ export function statusOf(refusal: Refusal): RefusalStatus {
 
 /** The encoded google.rpc.Status that gRPC carries in `grpc-status-details-bin`. */
 export function statusDetailsOf(status: RefusalStatus): Uint8Array {
-  const { name, message, errorInfo } = status;
+  return toBinary(StatusSchema, statusMessageOf(status));
+}
+
+/** A google.rpc.Status in protobuf's JSON, for plain HTTP. */
+export function statusJsonOf(status: RefusalStatus): string {
+  return toJsonString(StatusSchema, statusMessageOf(status), { registry: DETAILS });
+}
+
+const DETAILS = createRegistry(ErrorInfoSchema);
+
+function statusMessageOf({ name, message, errorInfo }: RefusalStatus): Status {
   const code = STATUS_CODE[name];
   const details = [anyPack(ErrorInfoSchema, errorInfo)];
-  return toBinary(StatusSchema, create(StatusSchema, { code, message, details }));
+  return create(StatusSchema, { code, message, details });
 }
 
 /**

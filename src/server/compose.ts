@@ -7,6 +7,7 @@ import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import type { Limits } from "../domain/limits.js";
 import type { AskReader } from "../ledger/ask-reader.js";
+import { BodyWriter } from "../ledger/body-writer.js";
 import { SessionEnding } from "../ledger/session-ending.js";
 import type { Ledger } from "../ledger/ledger.js";
 import type { Reader } from "../ledger/reader.js";
@@ -25,6 +26,7 @@ import { infoHandlers } from "../rpc/handlers/info.js";
 import { sessionHandlers } from "../rpc/handlers/session.js";
 import type { AskWatch } from "../watch/ask-watch.js";
 import type { AwaitAsk } from "../watch/await-ask.js";
+import type { EventWatch } from "../watch/event-watch.js";
 import { nextTurn } from "./next-turn.js";
 import { mintId, nowMs, randomBytes } from "./system.js";
 
@@ -39,6 +41,7 @@ export interface Parts {
   readonly reader: Reader;
   readonly asks: AskReader;
   readonly watch: AskWatch;
+  readonly events: EventWatch;
   readonly awaiting: AwaitAsk;
   readonly details: ReviewDetails;
 }
@@ -60,11 +63,14 @@ export function composeServices(parts: Parts): Binding {
         verifier: new SessionVerifier(stored, nextTurn),
       }),
     ),
-    bindService(HistoryService, historyHandlers(reader, parts.details)),
+    bindService(HistoryService, historyHandlers(parts)),
     bindService(ApprovalService, approvalHandlers(parts)),
     bindService(RunService, runHandlers(ledger)),
     bindService(CallService, callHandlers(ledger, parts.awaiting)),
-    bindService(EvidenceService, evidenceHandlers(ledger)),
+    bindService(
+      EvidenceService,
+      evidenceHandlers(ledger, new BodyWriter({ uploads: ledger.uploads, store, limits })),
+    ),
   ];
   const methods = (): string[] => answeredMethods(services);
   services.push(bindService(InfoService, infoHandlers({ version, limits, methods })));

@@ -37,6 +37,7 @@ const NOTHING: ImportSummary = {
   attachedEvidence: 0,
   standaloneEvidence: 0,
   messages: 0,
+  gaps: 0,
 };
 const SUMMARY_FIELDS = Object.keys(NOTHING) as SummaryField[];
 

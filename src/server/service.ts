@@ -21,6 +21,8 @@ import { StoreFilesGoneError } from "../store/sqlite/file-guard.js";
 import { openSqliteStore } from "../store/sqlite/sqlite-store.js";
 import { AskWatch } from "../watch/ask-watch.js";
 import { AwaitAsk } from "../watch/await-ask.js";
+import { EventWatch, type EventWatchOptions } from "../watch/event-watch.js";
+import { StalledWatchers } from "../watch/stalled-watchers.js";
 import { composeServices } from "./compose.js";
 import type { Config } from "./config.js";
 import { openLegacyMount } from "./legacy-mount.js";
@@ -34,6 +36,8 @@ import { mintId, monotonicMs, nowMs, randomBytes } from "./system.js";
 const SECRET_BYTES = 32;
 const EXPIRY_CHECK_MS = 1000;
 const ASK_HEARTBEAT_MS = 20_000;
+const EVENT_HEARTBEAT_MS = 20_000;
+const WATCH_LAG_MS = 20_000;
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -58,6 +62,10 @@ export interface ServiceOptions {
   readonly expiryCheckMs?: number;
   /** After which silence a watch of asks is told that it goes on. Default: 20 seconds. */
   readonly askHeartbeatMs?: number;
+  /** After which silence a watch of events is told that it goes on. Default: 20 seconds. */
+  readonly eventHeartbeatMs?: number;
+  /** How far a watcher of events may fall behind, and how long it may take nothing. Default: 20 seconds. */
+  readonly watchLagMs?: number;
   /** Where commits are told of. Default: a feed that nobody else listens to. */
   readonly commits?: CommitFeed;
 }
@@ -119,11 +127,12 @@ async function serveStore(
   const heartbeatMs = options.askHeartbeatMs ?? ASK_HEARTBEAT_MS;
   const watch = new AskWatch({ ...waiting, store, heartbeatMs });
   const awaiting = new AwaitAsk(waiting);
+  const events = eventWatchOf(options, { store, commits, ...clock });
   const server = await startServer({
     ...options,
     binding: composeServices({
       ...{ version, limits },
-      ...{ store, stored, ledger, reader, asks, watch, awaiting, details },
+      ...{ store, stored, ledger, reader, asks, watch, awaiting, details, events },
     }),
     validate: createValidator(limits),
     routes: [metrics.route],
@@ -137,6 +146,14 @@ async function serveStore(
   // Not before it listens: a server that cannot start writes nothing.
   expiry.start();
   return { ...server, drain: drainAll({ server, expiry, ledger, store, log, onStoreFailed }) };
+}
+
+type EventWatchParts = Pick<EventWatchOptions, "store" | "commits" | "nowMs" | "monotonicMs">;
+
+function eventWatchOf(options: ServiceOptions, parts: EventWatchParts): EventWatch {
+  const { watchLagMs: lagMs = WATCH_LAG_MS, eventHeartbeatMs = EVENT_HEARTBEAT_MS } = options;
+  const stalled = new StalledWatchers({ ...parts, stalledAfterMs: lagMs });
+  return new EventWatch({ ...parts, stalled, lagMs, heartbeatMs: eventHeartbeatMs });
 }
 
 interface Mounting {

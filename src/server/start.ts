@@ -7,6 +7,7 @@ import type { Log } from "../rpc/log.js";
 import type { Validate } from "../rpc/middleware/validation.js";
 import { buildPipeline, type Pipeline } from "../rpc/pipeline.js";
 import { POLICY, type Policy } from "../rpc/policy.js";
+import { serveEventStream } from "../rpc/sse-adapter.js";
 import { formatAddress } from "./address.js";
 import type { Config } from "./config.js";
 import { drainOnce } from "./drain.js";
@@ -81,7 +82,8 @@ async function listenHttpBeside(
 ): Promise<HttpListener> {
   const { httpAddress: address, httpAllowedHosts: allowedHosts, limits } = config;
   const rpc = serveConnect(pipeline, limits, log);
-  const all = [healthRoute(callsInFlight.draining), rpc, ...routes];
+  const events = serveEventStream(pipeline, log);
+  const all = [healthRoute(callsInFlight.draining), rpc, events, ...routes];
   try {
     return await listenHttp({ address, allowedHosts, limits, log, routes: all });
   } catch (fault) {

@@ -154,6 +154,10 @@ describe("B73 progress of a call costs what it carries, and the result is stored
     await clients.calls.recordResult({ ...of(run, requestId), command });
     await clients.calls.recordResult({ ...of(run, requestId), command });
     await stop();
+    const largest = "SELECT max(length(payload)) FROM events WHERE kind = 'PROVISIONAL'";
+    expect(reading(largest)).toBeLessThan(DELTA_BYTES + 256);
+    expect(reading(`${largest} AND sequence < 100`)).toBeGreaterThan(DELTA_BYTES);
+    expect(reading("SELECT max(length(payload)) FROM events")).toBeLessThan(PER_EVENT_BYTES);
     expect(reading(`SELECT count(*) FROM bodies WHERE size_bytes = ${RESULT_BYTES}`)).toBe(1);
     const { size } = await stat(folder.path);
     const carried = UPDATES * DELTA_BYTES + RESULT_BYTES;

@@ -24,6 +24,7 @@ import {
   readSession,
   type OpenRun,
 } from "../support/conversation.js";
+import { eventWatch } from "../support/event-watching.js";
 import { OutsideWorld } from "../support/outside-world.js";
 import { refused } from "../support/refused.js";
 import { clientsOf, transportOf, type Clients } from "../support/service.js";
@@ -68,6 +69,7 @@ beforeAll(async () => {
       reader: new Reader(store, limits),
       watch: new AskWatch({ ...waiting, store, heartbeatMs: 20_000 }),
       awaiting: new AwaitAsk(waiting),
+      events: eventWatch({ store, commits }),
     }),
   });
 });

@@ -111,6 +111,7 @@ const ASKING_ATTEMPTS: readonly Attempt[] = [
     ...{ sessionId, authorizationId },
   })),
   attempt(HistoryService.method.listAuthorizations, ({ sessionId }) => ({ sessionId })),
+  attempt(HistoryService.method.getTranscript, ({ sessionId }) => ({ sessionId })),
   attempt(CallService.method.openAsk, (known) => ({
     ...ofRun(known),
     command: {

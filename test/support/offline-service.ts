@@ -21,6 +21,7 @@ export interface OfflineCall {
   readonly method: DescMethod;
   readonly request: Message;
 }
+import { eventWatch } from "./event-watching.js";
 
 /** What a call is answered: its messages in hex, or that it is refused or fails. */
 export type OfflineAnswer =
@@ -52,6 +53,7 @@ export class OfflineService {
       ...{ ledger: this.#ledger, reader: new Reader(store, limits) },
       ...{ watch: new AskWatch({ ...waiting, store, heartbeatMs: 1000 }) },
       awaiting: new AwaitAsk(waiting),
+      events: eventWatch({ store, commits }),
     });
     for (const method of binding.flatMap(({ methods }) => methods)) {
       this.#methods.set(method.name, method);
@@ -93,6 +95,6 @@ async function allOf(items: AsyncIterable<Item>): Promise<Item[]> {
 const NEVER = new AbortController().signal;
 
 function contextOf(principal: Principal, method: DescMethod): CallContext {
-  const quiet = { signal: NEVER, aborted: undefined, draining: NEVER };
+  const quiet = { signal: NEVER, aborted: undefined, draining: NEVER, cutOff: () => undefined };
   return { principal, method, correlationId: "cor_test", ...quiet };
 }

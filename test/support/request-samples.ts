@@ -311,6 +311,12 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
   ),
   samples(history.readBody, { sessionId, bodyRef: "body_1", offsetBytes: 1n, limitBytes: 2n }),
   samples(history.listEvents, { sessionId, pageToken: "token" }, { sessionId, afterSequence: 3n }),
+  samples(
+    history.watchEvents,
+    { sessionId, cursor: "cursor", includeDescendants: true, kinds: ["ASK_OPENED"] },
+    { sessionId },
+  ),
+  samples(history.getTranscript, { sessionId, pageToken: "token" }),
   samples(history.getReviewDetail, { sessionId, reviewId: "rv_1" }),
   samples(history.getAuthorization, { sessionId, authorizationId: "aut_1" }),
   samples(
@@ -392,5 +398,10 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
   ),
   samples(evidence.publishReview, ...publishReview.map((command) => ({ ...ofRun, command }))),
   samples(evidence.recordMessage, ...recordMessage.map((command) => ({ ...ofRun, command }))),
+  samples(
+    evidence.writeBody,
+    { sessionId, mediaType: "text/plain", chunk: sha256, sha256 },
+    { sessionId },
+  ),
   samples(evidence.publishHook, ...publishHook.map((command) => ({ ...ofRun, command }))),
 ];

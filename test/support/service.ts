@@ -59,6 +59,8 @@ export interface TestServiceOptions {
   /** How often the clock is looked at while something waits. Default: so often that no test waits for it. */
   readonly expiryCheckMs?: number;
   readonly askHeartbeatMs?: number;
+  readonly eventHeartbeatMs?: number;
+  readonly watchLagMs?: number;
   /** Where commits are told of, for a test that listens too. */
   readonly commits?: CommitFeed;
   /** Tells who calls. Default: the loopback principal, whoever it is. */
@@ -70,7 +72,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
   const flags = ["--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"];
   const { store = "memory:", wrapStore = (inner: Store): Store => inner } = options;
   const { nowMs, monotonicMs, authenticate, askHeartbeatMs, expiryCheckMs = 10 } = options;
-  const { commits } = options;
+  const { commits, eventHeartbeatMs, watchLagMs } = options;
   const outcome = readConfig([...flags, "--store", store, ...(options.flags ?? [])], {});
   if (outcome.kind !== "config") throw new Error(outcome.text);
   const { config } = outcome;
@@ -93,6 +95,8 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     ...(nowMs === undefined ? {} : { nowMs }),
     ...(monotonicMs === undefined ? {} : { monotonicMs }),
     ...(askHeartbeatMs === undefined ? {} : { askHeartbeatMs }),
+    ...(eventHeartbeatMs === undefined ? {} : { eventHeartbeatMs }),
+    ...(watchLagMs === undefined ? {} : { watchLagMs }),
     ...(commits === undefined ? {} : { commits }),
     ...(authenticate === undefined ? {} : { authenticate }),
   });

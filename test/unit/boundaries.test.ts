@@ -38,6 +38,7 @@ const PLANTS: readonly Plant[] = [
   plant("confined-pino", "src/rpc/d.ts", "pino"),
   plant("confined-prom-client", "src/rpc/g.ts", "prom-client"),
   plant("confined-jsonc-parser", "src/rpc/h.ts", "jsonc-parser"),
+  plant("confined-agentclientprotocol", "src/rpc/i.ts", "@agentclientprotocol/sdk"),
   plant("folder-without-arrows", "src/misplaced/a.ts", "../domain/sound.js"),
   plant("store-used-by-server-only", "src/ledger/b.ts", "../store/sound.js"),
   plant("stores-apart", "src/store/memory/a.ts", "../sqlite/sound.js"),
@@ -80,6 +81,7 @@ const RUN_TIME = ["@bufbuild/protobuf", "@connectrpc/connect", "@grpc/grpc-js"];
 const MANIFEST = {
   type: "module",
   dependencies: names([...RUN_TIME, "better-sqlite3", "jsonc-parser", "pino", "prom-client"]),
+  peerDependencies: names(["@agentclientprotocol/sdk"]),
   devDependencies: names(["vitest"]),
 };
 
@@ -97,7 +99,8 @@ async function write(root: string, files: Readonly<Record<string, string>>): Pro
 async function makeTree(files: Readonly<Record<string, string>>): Promise<string> {
   const root = await mkdtemp(join(tmpdir(), "boundaries-"));
   await write(root, { "package.json": JSON.stringify(MANIFEST), "tsconfig.json": "{}" });
-  for (const name of Object.keys({ ...MANIFEST.dependencies, ...MANIFEST.devDependencies })) {
+  const { dependencies, peerDependencies, devDependencies } = MANIFEST;
+  for (const name of Object.keys({ ...dependencies, ...peerDependencies, ...devDependencies })) {
     await write(join(root, "node_modules", name), {
       "package.json": JSON.stringify({ name, version: "1.0.0", main: "index.js" }),
       "index.js": "",

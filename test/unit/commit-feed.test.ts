@@ -54,6 +54,53 @@ describe("a commit feed", () => {
     expect(wake).not.toHaveBeenCalled();
   });
 
+  test("wakes who watches a session, or a tree of sessions, by the session that was written to", () => {
+    const feed = new CommitFeed();
+    const woken: string[] = [];
+    const tree = (root: string) => ({ sessionId: root, rootSessionId: root });
+    for (const tenant of ["a", "b"]) {
+      for (const sessionId of ["ses_1", "ses_2"]) {
+        const session = { tenant, sessionId };
+        feed.onEvents({ ...session, tree: undefined }, (id) =>
+          woken.push(`${tenant} ${sessionId} ${id}`),
+        );
+        feed.onEvents({ ...session, tree: tree(sessionId) }, (id) =>
+          woken.push(`${tenant} below ${sessionId} ${id}`),
+        );
+      }
+    }
+    feed.publish([committedWrite("a", "ses_1", [{}, {}]), committedWrite("b", "ses_2", [])]);
+    expect(woken.sort()).toEqual(["a below ses_1 ses_1", "a ses_1 ses_1"]);
+  });
+
+  test("knows how far was told, unless a commit's outcome is not known", () => {
+    const feed = new CommitFeed();
+    feed.publish([committedWrite("a", "ses_1", [{ position: 6n }])]);
+    expect(feed.position).toBeUndefined();
+    feed.onEvents({ tenant: "a", sessionId: "ses_1", tree: undefined }, vi.fn());
+    feed.publish([
+      committedWrite("a", "ses_1", [{ position: 7n }, { position: 8n }]),
+      committedWrite("a", "ses_2", []),
+    ]);
+    expect(feed.position).toBe(8n);
+    feed.publish([]);
+    expect(feed.position).toBe(8n);
+    feed.publish([committedWrite("a", "ses_1", [{ position: 9n }])], "unknown");
+    expect(feed.position).toBeUndefined();
+  });
+
+  test("forgets who watches events no more", () => {
+    const feed = new CommitFeed();
+    const wake = vi.fn();
+    const scope = { tenant: "a", sessionId: "ses_1", tree: undefined };
+    const stops = [feed.onEvents(scope, wake), feed.onEvents(scope, wake)];
+    expect(feed.subscribers).toBe(2);
+    for (const stop of [...stops, ...stops]) stop();
+    feed.publish([askWrite("a", "ses_1")]);
+    expect(feed.subscribers).toBe(0);
+    expect(wake).not.toHaveBeenCalled();
+  });
+
   test("wakes who waits for one ask by that ask alone", () => {
     const feed = new CommitFeed();
     const woken: string[] = [];

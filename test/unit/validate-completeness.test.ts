@@ -36,9 +36,7 @@ const SERVICES = [
 const NOT_VALIDATED: readonly string[] = [
   "toolmark.v1.SessionService.EraseSession",
   "toolmark.v1.SessionService.ExportSession",
-  "toolmark.v1.HistoryService.GetTranscript",
   "toolmark.v1.InfoService.GetServerInfo",
-  "toolmark.engine.v1.EvidenceService.WriteBody",
 ];
 
 type Path = readonly DescField[];

@@ -4,14 +4,22 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { DelegationStep } from "./ask_pb.js";
+import type { Ask, DelegationStep } from "./ask_pb.js";
 import { file_toolmark_v1_ask } from "./ask_pb.js";
 import type { Authorization } from "./authorization_pb.js";
 import { file_toolmark_v1_authorization } from "./authorization_pb.js";
-import type { Event, EventRecord } from "./event_pb.js";
+import type { Event } from "./event_pb.js";
 import { file_toolmark_v1_event } from "./event_pb.js";
 import type { Hook } from "./hook_pb.js";
 import { file_toolmark_v1_hook } from "./hook_pb.js";
+import type { LegacyEvidence } from "./legacy_pb.js";
+import { file_toolmark_v1_legacy } from "./legacy_pb.js";
+import type { Receipt } from "./receipt_pb.js";
+import { file_toolmark_v1_receipt } from "./receipt_pb.js";
+import type { Message as Message$1, Run } from "./run_pb.js";
+import { file_toolmark_v1_run } from "./run_pb.js";
+import type { Compaction, Session, SessionKind, SessionState } from "./session_pb.js";
+import { file_toolmark_v1_session } from "./session_pb.js";
 import type { ToolCall } from "./tool_call_pb.js";
 import { file_toolmark_v1_tool_call } from "./tool_call_pb.js";
 import type { Message } from "@bufbuild/protobuf";
@@ -20,7 +28,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/v1/history_service.proto.
  */
 export const file_toolmark_v1_history_service: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay92MS9oaXN0b3J5X3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIj4KEkdldFRvb2xDYWxsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhQKDHRvb2xfY2FsbF9pZBgCIAEoCSI/ChNHZXRUb29sQ2FsbFJlc3BvbnNlEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsIm4KFExpc3RUb29sQ2FsbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkSGwoTaW5jbHVkZV9kZXNjZW5kYW50cxgEIAEoCCKIAQoVTGlzdFRvb2xDYWxsc1Jlc3BvbnNlEikKCnRvb2xfY2FsbHMYASADKAsyFS50b29sbWFyay52MS5Ub29sQ2FsbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSKwoIc2Vzc2lvbnMYAyADKAsyGS50b29sbWFyay52MS5TZXNzaW9uUGxhY2UiWAoMU2Vzc2lvblBsYWNlEhIKCnNlc3Npb25faWQYASABKAkSNAoPZGVsZWdhdGlvbl9wYXRoGAIgAygLMhsudG9vbG1hcmsudjEuRGVsZWdhdGlvblN0ZXAiNQoOR2V0SG9va1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdob29rX2lkGAIgASgJIjIKD0dldEhvb2tSZXNwb25zZRIfCgRob29rGAEgASgLMhEudG9vbG1hcmsudjEuSG9vayKAAQoQTGlzdEhvb2tzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIbChNpbmNsdWRlX2Rlc2NlbmRhbnRzGAUgASgIInsKEUxpc3RIb29rc1Jlc3BvbnNlEiAKBWhvb2tzGAEgAygLMhEudG9vbG1hcmsudjEuSG9vaxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSKwoIc2Vzc2lvbnMYAyADKAsyGS50b29sbWFyay52MS5TZXNzaW9uUGxhY2UiPwoWR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJldmlld19pZBgCIAEoCSJgChdHZXRSZXZpZXdEZXRhaWxSZXNwb25zZRIRCglyZXZpZXdfaWQYASABKAkSDgoGZGV0YWlsGAIgASgJEhUKCHJldmlzaW9uGAMgASgESACIAQFCCwoJX3JldmlzaW9uIkcKF0dldEF1dGhvcml6YXRpb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQYXV0aG9yaXphdGlvbl9pZBgCIAEoCSJNChhHZXRBdXRob3JpemF0aW9uUmVzcG9uc2USMQoNYXV0aG9yaXphdGlvbhgBIAEoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24ibAoZTGlzdEF1dGhvcml6YXRpb25zUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCSJpChpMaXN0QXV0aG9yaXphdGlvbnNSZXNwb25zZRIyCg5hdXRob3JpemF0aW9ucxgBIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImIKD1JlYWRCb2R5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhAKCGJvZHlfcmVmGAIgASgJEhQKDG9mZnNldF9ieXRlcxgDIAEoBBITCgtsaW1pdF9ieXRlcxgEIAEoBCJbChBSZWFkQm9keVJlc3BvbnNlEhQKDG9mZnNldF9ieXRlcxgBIAEoBBINCgVjaHVuaxgCIAEoDBISCgpzaXplX2J5dGVzGAMgASgEEg4KBnNoYTI1NhgEIAEoDCJmChFMaXN0RXZlbnRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAQgASgEIlEKEkxpc3RFdmVudHNSZXNwb25zZRIiCgZldmVudHMYASADKAsyEi50b29sbWFyay52MS5FdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiUQoUR2V0VHJhbnNjcmlwdFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJbChVHZXRUcmFuc2NyaXB0UmVzcG9uc2USKQoHZW50cmllcxgBIAMoCzIYLnRvb2xtYXJrLnYxLkV2ZW50UmVjb3JkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCTKWBwoOSGlzdG9yeVNlcnZpY2USVQoLR2V0VG9vbENhbGwSHy50b29sbWFyay52MS5HZXRUb29sQ2FsbFJlcXVlc3QaIC50b29sbWFyay52MS5HZXRUb29sQ2FsbFJlc3BvbnNlIgOQAgESWwoNTGlzdFRvb2xDYWxscxIhLnRvb2xtYXJrLnYxLkxpc3RUb29sQ2FsbHNSZXF1ZXN0GiIudG9vbG1hcmsudjEuTGlzdFRvb2xDYWxsc1Jlc3BvbnNlIgOQAgESSQoHR2V0SG9vaxIbLnRvb2xtYXJrLnYxLkdldEhvb2tSZXF1ZXN0GhwudG9vbG1hcmsudjEuR2V0SG9va1Jlc3BvbnNlIgOQAgESTwoJTGlzdEhvb2tzEh0udG9vbG1hcmsudjEuTGlzdEhvb2tzUmVxdWVzdBoeLnRvb2xtYXJrLnYxLkxpc3RIb29rc1Jlc3BvbnNlIgOQAgESYQoPR2V0UmV2aWV3RGV0YWlsEiMudG9vbG1hcmsudjEuR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBokLnRvb2xtYXJrLnYxLkdldFJldmlld0RldGFpbFJlc3BvbnNlIgOQAgESZAoQR2V0QXV0aG9yaXphdGlvbhIkLnRvb2xtYXJrLnYxLkdldEF1dGhvcml6YXRpb25SZXF1ZXN0GiUudG9vbG1hcmsudjEuR2V0QXV0aG9yaXphdGlvblJlc3BvbnNlIgOQAgESagoSTGlzdEF1dGhvcml6YXRpb25zEiYudG9vbG1hcmsudjEuTGlzdEF1dGhvcml6YXRpb25zUmVxdWVzdBonLnRvb2xtYXJrLnYxLkxpc3RBdXRob3JpemF0aW9uc1Jlc3BvbnNlIgOQAgESTgoIUmVhZEJvZHkSHC50b29sbWFyay52MS5SZWFkQm9keVJlcXVlc3QaHS50b29sbWFyay52MS5SZWFkQm9keVJlc3BvbnNlIgOQAgEwARJSCgpMaXN0RXZlbnRzEh4udG9vbG1hcmsudjEuTGlzdEV2ZW50c1JlcXVlc3QaHy50b29sbWFyay52MS5MaXN0RXZlbnRzUmVzcG9uc2UiA5ACARJbCg1HZXRUcmFuc2NyaXB0EiEudG9vbG1hcmsudjEuR2V0VHJhbnNjcmlwdFJlcXVlc3QaIi50b29sbWFyay52MS5HZXRUcmFuc2NyaXB0UmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_hook, file_toolmark_v1_tool_call]);
+  fileDesc("CiF0b29sbWFyay92MS9oaXN0b3J5X3NlcnZpY2UucHJvdG8SC3Rvb2xtYXJrLnYxIj4KEkdldFRvb2xDYWxsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhQKDHRvb2xfY2FsbF9pZBgCIAEoCSI/ChNHZXRUb29sQ2FsbFJlc3BvbnNlEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsIm4KFExpc3RUb29sQ2FsbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkSGwoTaW5jbHVkZV9kZXNjZW5kYW50cxgEIAEoCCKIAQoVTGlzdFRvb2xDYWxsc1Jlc3BvbnNlEikKCnRvb2xfY2FsbHMYASADKAsyFS50b29sbWFyay52MS5Ub29sQ2FsbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSKwoIc2Vzc2lvbnMYAyADKAsyGS50b29sbWFyay52MS5TZXNzaW9uUGxhY2UiWAoMU2Vzc2lvblBsYWNlEhIKCnNlc3Npb25faWQYASABKAkSNAoPZGVsZWdhdGlvbl9wYXRoGAIgAygLMhsudG9vbG1hcmsudjEuRGVsZWdhdGlvblN0ZXAiNQoOR2V0SG9va1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdob29rX2lkGAIgASgJIjIKD0dldEhvb2tSZXNwb25zZRIfCgRob29rGAEgASgLMhEudG9vbG1hcmsudjEuSG9vayKAAQoQTGlzdEhvb2tzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIbChNpbmNsdWRlX2Rlc2NlbmRhbnRzGAUgASgIInsKEUxpc3RIb29rc1Jlc3BvbnNlEiAKBWhvb2tzGAEgAygLMhEudG9vbG1hcmsudjEuSG9vaxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSKwoIc2Vzc2lvbnMYAyADKAsyGS50b29sbWFyay52MS5TZXNzaW9uUGxhY2UiPwoWR2V0UmV2aWV3RGV0YWlsUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJldmlld19pZBgCIAEoCSJgChdHZXRSZXZpZXdEZXRhaWxSZXNwb25zZRIRCglyZXZpZXdfaWQYASABKAkSDgoGZGV0YWlsGAIgASgJEhUKCHJldmlzaW9uGAMgASgESACIAQFCCwoJX3JldmlzaW9uIkcKF0dldEF1dGhvcml6YXRpb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQYXV0aG9yaXphdGlvbl9pZBgCIAEoCSJNChhHZXRBdXRob3JpemF0aW9uUmVzcG9uc2USMQoNYXV0aG9yaXphdGlvbhgBIAEoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24ibAoZTGlzdEF1dGhvcml6YXRpb25zUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCSJpChpMaXN0QXV0aG9yaXphdGlvbnNSZXNwb25zZRIyCg5hdXRob3JpemF0aW9ucxgBIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImIKD1JlYWRCb2R5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhAKCGJvZHlfcmVmGAIgASgJEhQKDG9mZnNldF9ieXRlcxgDIAEoBBITCgtsaW1pdF9ieXRlcxgEIAEoBCJbChBSZWFkQm9keVJlc3BvbnNlEhQKDG9mZnNldF9ieXRlcxgBIAEoBBINCgVjaHVuaxgCIAEoDBISCgpzaXplX2J5dGVzGAMgASgEEg4KBnNoYTI1NhgEIAEoDCJmChFMaXN0RXZlbnRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAQgASgEIlEKEkxpc3RFdmVudHNSZXNwb25zZRIiCgZldmVudHMYASADKAsyEi50b29sbWFyay52MS5FdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiZAoSV2F0Y2hFdmVudHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGY3Vyc29yGAIgASgJEhsKE2luY2x1ZGVfZGVzY2VuZGFudHMYAyABKAgSDQoFa2luZHMYBCADKAkijQEKE1dhdGNoRXZlbnRzUmVzcG9uc2USDQoFcGhhc2UYASABKAkSDgoGY3Vyc29yGAIgASgJEiEKBWV2ZW50GAMgASgLMhIudG9vbG1hcmsudjEuRXZlbnQSNAoPZGVsZWdhdGlvbl9wYXRoGAQgAygLMhsudG9vbG1hcmsudjEuRGVsZWdhdGlvblN0ZXAiUQoUR2V0VHJhbnNjcmlwdFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJfChVHZXRUcmFuc2NyaXB0UmVzcG9uc2USLQoHZW50cmllcxgBIAMoCzIcLnRvb2xtYXJrLnYxLlRyYW5zY3JpcHRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki5wIKD1RyYW5zY3JpcHRFbnRyeRIQCghzZXF1ZW5jZRgBIAEoBBIQCghhcmNoaXZlZBgCIAEoCBInCgdtZXNzYWdlGAMgASgLMhQudG9vbG1hcmsudjEuTWVzc2FnZUgAEisKBGNhbGwYBCABKAsyGy50b29sbWFyay52MS5UcmFuc2NyaXB0Q2FsbEgAEiEKBGhvb2sYBSABKAsyES50b29sbWFyay52MS5Ib29rSAASNgoPbGVnYWN5X2V2aWRlbmNlGAYgASgLMhsudG9vbG1hcmsudjEuTGVnYWN5RXZpZGVuY2VIABItCgpjb21wYWN0aW9uGAcgASgLMhcudG9vbG1hcmsudjEuQ29tcGFjdGlvbkgAEh8KA3J1bhgIIAEoCzIQLnRvb2xtYXJrLnYxLlJ1bkgAEiYKBm9yaWdpbhgJIAEoCzIULnRvb2xtYXJrLnYxLlNlc3Npb25IAEIHCgVlbnRyeSLSAgoOVHJhbnNjcmlwdENhbGwSKAoJdG9vbF9jYWxsGAEgASgLMhUudG9vbG1hcmsudjEuVG9vbENhbGwSIAoFaG9va3MYAiADKAsyES50b29sbWFyay52MS5Ib29rEh4KBGFza3MYAyADKAsyEC50b29sbWFyay52MS5Bc2sSJgoIcmVjZWlwdHMYBCADKAsyFC50b29sbWFyay52MS5SZWNlaXB0EjIKDmF1dGhvcml6YXRpb25zGAUgAygLMhoudG9vbG1hcmsudjEuQXV0aG9yaXphdGlvbhI0Cg9sZWdhY3lfZXZpZGVuY2UYBiADKAsyGy50b29sbWFyay52MS5MZWdhY3lFdmlkZW5jZRIvCghjaGlsZHJlbhgHIAMoCzIdLnRvb2xtYXJrLnYxLlNlc3Npb25SZWZlcmVuY2USEQoJdHJ1bmNhdGVkGAggASgIIocBChBTZXNzaW9uUmVmZXJlbmNlEhIKCnNlc3Npb25faWQYASABKAkSJgoEa2luZBgCIAEoDjIYLnRvb2xtYXJrLnYxLlNlc3Npb25LaW5kEg0KBXRpdGxlGAMgASgJEigKBXN0YXRlGAQgASgOMhkudG9vbG1hcmsudjEuU2Vzc2lvblN0YXRlMu8HCg5IaXN0b3J5U2VydmljZRJVCgtHZXRUb29sQ2FsbBIfLnRvb2xtYXJrLnYxLkdldFRvb2xDYWxsUmVxdWVzdBogLnRvb2xtYXJrLnYxLkdldFRvb2xDYWxsUmVzcG9uc2UiA5ACARJbCg1MaXN0VG9vbENhbGxzEiEudG9vbG1hcmsudjEuTGlzdFRvb2xDYWxsc1JlcXVlc3QaIi50b29sbWFyay52MS5MaXN0VG9vbENhbGxzUmVzcG9uc2UiA5ACARJJCgdHZXRIb29rEhsudG9vbG1hcmsudjEuR2V0SG9va1JlcXVlc3QaHC50b29sbWFyay52MS5HZXRIb29rUmVzcG9uc2UiA5ACARJPCglMaXN0SG9va3MSHS50b29sbWFyay52MS5MaXN0SG9va3NSZXF1ZXN0Gh4udG9vbG1hcmsudjEuTGlzdEhvb2tzUmVzcG9uc2UiA5ACARJhCg9HZXRSZXZpZXdEZXRhaWwSIy50b29sbWFyay52MS5HZXRSZXZpZXdEZXRhaWxSZXF1ZXN0GiQudG9vbG1hcmsudjEuR2V0UmV2aWV3RGV0YWlsUmVzcG9uc2UiA5ACARJkChBHZXRBdXRob3JpemF0aW9uEiQudG9vbG1hcmsudjEuR2V0QXV0aG9yaXphdGlvblJlcXVlc3QaJS50b29sbWFyay52MS5HZXRBdXRob3JpemF0aW9uUmVzcG9uc2UiA5ACARJqChJMaXN0QXV0aG9yaXphdGlvbnMSJi50b29sbWFyay52MS5MaXN0QXV0aG9yaXphdGlvbnNSZXF1ZXN0GicudG9vbG1hcmsudjEuTGlzdEF1dGhvcml6YXRpb25zUmVzcG9uc2UiA5ACARJOCghSZWFkQm9keRIcLnRvb2xtYXJrLnYxLlJlYWRCb2R5UmVxdWVzdBodLnRvb2xtYXJrLnYxLlJlYWRCb2R5UmVzcG9uc2UiA5ACATABElIKCkxpc3RFdmVudHMSHi50b29sbWFyay52MS5MaXN0RXZlbnRzUmVxdWVzdBofLnRvb2xtYXJrLnYxLkxpc3RFdmVudHNSZXNwb25zZSIDkAIBElcKC1dhdGNoRXZlbnRzEh8udG9vbG1hcmsudjEuV2F0Y2hFdmVudHNSZXF1ZXN0GiAudG9vbG1hcmsudjEuV2F0Y2hFdmVudHNSZXNwb25zZSIDkAIBMAESWwoNR2V0VHJhbnNjcmlwdBIhLnRvb2xtYXJrLnYxLkdldFRyYW5zY3JpcHRSZXF1ZXN0GiIudG9vbG1hcmsudjEuR2V0VHJhbnNjcmlwdFJlc3BvbnNlIgOQAgFiBnByb3RvMw", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_hook, file_toolmark_v1_legacy, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
 
 /**
  * Request of GetToolCall.
@@ -648,6 +656,95 @@ export const ListEventsResponseSchema: GenMessage<ListEventsResponse> = /*@__PUR
   messageDesc(file_toolmark_v1_history_service, 18);
 
 /**
+ * Request of WatchEvents.
+ *
+ * @generated from message toolmark.v1.WatchEventsRequest
+ */
+export type WatchEventsRequest = Message<"toolmark.v1.WatchEventsRequest"> & {
+  /**
+   * The session.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Cursor of the last message that was taken up, at most 4096 bytes: the stream goes on after it. Empty: from the
+   * beginning. Only for the same session and include_descendants; kinds may be others.
+   *
+   * @generated from field: string cursor = 2;
+   */
+  cursor: string;
+
+  /**
+   * Whether to include events of sessions that work for session_id, at any depth. Each keeps its own session_id.
+   *
+   * @generated from field: bool include_descendants = 3;
+   */
+  includeDescendants: boolean;
+
+  /**
+   * Only events of these kinds, at most 64 of at most 64 bytes. Empty: all. Messages without an event come all the
+   * same.
+   *
+   * @generated from field: repeated string kinds = 4;
+   */
+  kinds: string[];
+};
+
+/**
+ * Describes the message toolmark.v1.WatchEventsRequest.
+ * Use `create(WatchEventsRequestSchema)` to create a new message.
+ */
+export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 19);
+
+/**
+ * Message of WatchEvents.
+ *
+ * @generated from message toolmark.v1.WatchEventsResponse
+ */
+export type WatchEventsResponse = Message<"toolmark.v1.WatchEventsResponse"> & {
+  /**
+   * What the message is: an open string. `replay`: an event that was committed before the stream caught up. `live` with
+   * an event: one that was committed since; without: everything before was given, sent exactly once. `heartbeat`:
+   * nothing happened for a while. `gap`: events may be missing here, because an older system lost them or because an
+   * older copy of the log was restored. `erased`: the session was erased; the last message.
+   *
+   * @generated from field: string phase = 1;
+   */
+  phase: string;
+
+  /**
+   * Where the stream stands after this message. Opaque; survives restarts.
+   *
+   * @generated from field: string cursor = 2;
+   */
+  cursor: string;
+
+  /**
+   * The event, bodies by reference. Absent in messages that only say where the stream stands.
+   *
+   * @generated from field: toolmark.v1.Event event = 3;
+   */
+  event?: Event | undefined;
+
+  /**
+   * The delegating calls from the root session to that of the event, outermost first. Empty in a root session.
+   *
+   * @generated from field: repeated toolmark.v1.DelegationStep delegation_path = 4;
+   */
+  delegationPath: DelegationStep[];
+};
+
+/**
+ * Describes the message toolmark.v1.WatchEventsResponse.
+ * Use `create(WatchEventsResponseSchema)` to create a new message.
+ */
+export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 20);
+
+/**
  * Request of GetTranscript.
  *
  * @generated from message toolmark.v1.GetTranscriptRequest
@@ -680,7 +777,7 @@ export type GetTranscriptRequest = Message<"toolmark.v1.GetTranscriptRequest"> &
  * Use `create(GetTranscriptRequestSchema)` to create a new message.
  */
 export const GetTranscriptRequestSchema: GenMessage<GetTranscriptRequest> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 19);
+  messageDesc(file_toolmark_v1_history_service, 21);
 
 /**
  * Reply of GetTranscript.
@@ -689,11 +786,11 @@ export const GetTranscriptRequestSchema: GenMessage<GetTranscriptRequest> = /*@_
  */
 export type GetTranscriptResponse = Message<"toolmark.v1.GetTranscriptResponse"> & {
   /**
-   * The settled records in their places.
+   * The entries. May be fewer than page_size, or none, even if more follow.
    *
-   * @generated from field: repeated toolmark.v1.EventRecord entries = 1;
+   * @generated from field: repeated toolmark.v1.TranscriptEntry entries = 1;
    */
-  entries: EventRecord[];
+  entries: TranscriptEntry[];
 
   /**
    * Token of the next page. Empty on the last page.
@@ -708,7 +805,211 @@ export type GetTranscriptResponse = Message<"toolmark.v1.GetTranscriptResponse">
  * Use `create(GetTranscriptResponseSchema)` to create a new message.
  */
 export const GetTranscriptResponseSchema: GenMessage<GetTranscriptResponse> = /*@__PURE__*/
-  messageDesc(file_toolmark_v1_history_service, 20);
+  messageDesc(file_toolmark_v1_history_service, 22);
+
+/**
+ * One entry of a transcript.
+ *
+ * @generated from message toolmark.v1.TranscriptEntry
+ */
+export type TranscriptEntry = Message<"toolmark.v1.TranscriptEntry"> & {
+  /**
+   * Sequence of the event that the entry stands for: the first of its record. Entries of an adopted or forked session
+   * that its first event brought have that event's.
+   *
+   * @generated from field: uint64 sequence = 1;
+   */
+  sequence: bigint;
+
+  /**
+   * Whether the entry was archived: a later compaction's summary stands for it.
+   *
+   * @generated from field: bool archived = 2;
+   */
+  archived: boolean;
+
+  /**
+   * What is told. A reader that finds none set shows the entry as one that it does not know.
+   *
+   * @generated from oneof toolmark.v1.TranscriptEntry.entry
+   */
+  entry: {
+    /**
+     * A message.
+     *
+     * @generated from field: toolmark.v1.Message message = 3;
+     */
+    value: Message$1;
+    case: "message";
+  } | {
+    /**
+     * A call with everything about it.
+     *
+     * @generated from field: toolmark.v1.TranscriptCall call = 4;
+     */
+    value: TranscriptCall;
+    case: "call";
+  } | {
+    /**
+     * A hook record or review that is about no call of the session.
+     *
+     * @generated from field: toolmark.v1.Hook hook = 5;
+     */
+    value: Hook;
+    case: "hook";
+  } | {
+    /**
+     * Evidence of an older system that is about no call.
+     *
+     * @generated from field: toolmark.v1.LegacyEvidence legacy_evidence = 6;
+     */
+    value: LegacyEvidence;
+    case: "legacyEvidence";
+  } | {
+    /**
+     * The text that stands for what was archived.
+     *
+     * @generated from field: toolmark.v1.Compaction compaction = 7;
+     */
+    value: Compaction;
+    case: "compaction";
+  } | {
+    /**
+     * The run that begins here, as it stands.
+     *
+     * @generated from field: toolmark.v1.Run run = 8;
+     */
+    value: Run;
+    case: "run";
+  } | {
+    /**
+     * The session was copied from another one at this point, or came from an older system; what follows is its own.
+     *
+     * @generated from field: toolmark.v1.Session origin = 9;
+     */
+    value: Session;
+    case: "origin";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message toolmark.v1.TranscriptEntry.
+ * Use `create(TranscriptEntrySchema)` to create a new message.
+ */
+export const TranscriptEntrySchema: GenMessage<TranscriptEntry> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 23);
+
+/**
+ * A call, and what is known about it.
+ *
+ * @generated from message toolmark.v1.TranscriptCall
+ */
+export type TranscriptCall = Message<"toolmark.v1.TranscriptCall"> & {
+  /**
+   * The call with its bodies up to the inline limit.
+   *
+   * @generated from field: toolmark.v1.ToolCall tool_call = 1;
+   */
+  toolCall?: ToolCall | undefined;
+
+  /**
+   * Hook records and reviews about it, in the order of their first update.
+   *
+   * @generated from field: repeated toolmark.v1.Hook hooks = 2;
+   */
+  hooks: Hook[];
+
+  /**
+   * What was asked about it, in the order of opening.
+   *
+   * @generated from field: repeated toolmark.v1.Ask asks = 3;
+   */
+  asks: Ask[];
+
+  /**
+   * How that was settled, in the order of settling.
+   *
+   * @generated from field: repeated toolmark.v1.Receipt receipts = 4;
+   */
+  receipts: Receipt[];
+
+  /**
+   * Consents that it waited for, in the order of parking.
+   *
+   * @generated from field: repeated toolmark.v1.Authorization authorizations = 5;
+   */
+  authorizations: Authorization[];
+
+  /**
+   * Evidence of an older system about it.
+   *
+   * @generated from field: repeated toolmark.v1.LegacyEvidence legacy_evidence = 6;
+   */
+  legacyEvidence: LegacyEvidence[];
+
+  /**
+   * Sessions that work for it, in the order of their creation: each has a transcript of its own.
+   *
+   * @generated from field: repeated toolmark.v1.SessionReference children = 7;
+   */
+  children: SessionReference[];
+
+  /**
+   * Whether evidence was left out because it does not fit into one reply: the lists of the service have all of it.
+   *
+   * @generated from field: bool truncated = 8;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message toolmark.v1.TranscriptCall.
+ * Use `create(TranscriptCallSchema)` to create a new message.
+ */
+export const TranscriptCallSchema: GenMessage<TranscriptCall> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 24);
+
+/**
+ * Names another session.
+ *
+ * @generated from message toolmark.v1.SessionReference
+ */
+export type SessionReference = Message<"toolmark.v1.SessionReference"> & {
+  /**
+   * The session.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Its kind.
+   *
+   * @generated from field: toolmark.v1.SessionKind kind = 2;
+   */
+  kind: SessionKind;
+
+  /**
+   * Its title; may be empty.
+   *
+   * @generated from field: string title = 3;
+   */
+  title: string;
+
+  /**
+   * Where it stands.
+   *
+   * @generated from field: toolmark.v1.SessionState state = 4;
+   */
+  state: SessionState;
+};
+
+/**
+ * Describes the message toolmark.v1.SessionReference.
+ * Use `create(SessionReferenceSchema)` to create a new message.
+ */
+export const SessionReferenceSchema: GenMessage<SessionReference> = /*@__PURE__*/
+  messageDesc(file_toolmark_v1_history_service, 25);
 
 /**
  * Reads what a session recorded. Only committed records are seen. No reply exceeds the server's outgoing message
@@ -818,7 +1119,23 @@ export const HistoryService: GenService<{
     output: typeof ListEventsResponseSchema;
   },
   /**
-   * Lists the settled account of a session in order, for people. Errors: SESSION_NOT_FOUND, UNIMPLEMENTED.
+   * Streams the events of a session in the order of their positions, without holes: first those that are there
+   * (`replay`), then one message without an event (`live`), then each that is committed. With descendants the events of
+   * all sessions below come in one order. The stream goes on until the caller leaves, the server shuts down or the
+   * session is erased. A caller that does not read fast enough is ended with WATCH_LAGGING; it goes on by its cursor.
+   * Errors: SESSION_NOT_FOUND, CURSOR_MALFORMED, CURSOR_EXPIRED, WATCH_LAGGING (with the cursor), DATA_DAMAGED.
+   *
+   * @generated from rpc toolmark.v1.HistoryService.WatchEvents
+   */
+  watchEvents: {
+    methodKind: "server_streaming";
+    input: typeof WatchEventsRequestSchema;
+    output: typeof WatchEventsResponseSchema;
+  },
+  /**
+   * Lists the account of a session for people: each message and call once, as it stands, in the order of first mention,
+   * with the evidence about a call in its place. Sessions below are named, not shown.
+   * Errors: SESSION_NOT_FOUND, PAGE_TOKEN_INVALID, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.v1.HistoryService.GetTranscript
    */

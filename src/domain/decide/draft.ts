@@ -37,6 +37,8 @@ export interface Facts {
   /** The last committed event's record of an id that the command names and that is not open. */
   readonly settledRecord: (recordId: string) => AnyRecord | undefined;
   readonly storedBody: (bodyRef: string) => KnownBody | undefined;
+  /** A body that was uploaded and is not stored: what names it brings it. Absent: there are none. */
+  readonly uploadedBody?: (bodyRef: string) => NewBody | undefined;
   /** Whether the token is the one that is shown with this ask. */
   readonly isAnswerToken: (ask: Ask, token: string) => boolean;
 }

@@ -7,9 +7,10 @@ import { invariant } from "../invariant.js";
 import { isJsonObject } from "../json-object.js";
 import { refuse, refuseField, type Refusal } from "../refusal.js";
 import { sha256 } from "../sha256.js";
-import type { Draft, KnownBody } from "./draft.js";
+import type { Draft, KnownBody, NewBody } from "./draft.js";
 
-function describe(known: KnownBody, mediaType: string): Body {
+/** What replies and records say of a body. */
+export function describeBody(known: KnownBody, mediaType: string): Body {
   return create(BodySchema, {
     sha256: known.sha256,
     sizeBytes: BigInt(known.sizeBytes),
@@ -19,21 +20,26 @@ function describe(known: KnownBody, mediaType: string): Body {
   });
 }
 
-/** Adds bytes to the draft's bodies and describes them. */
-export function storeBytes(draft: Draft, data: Uint8Array, mediaType: string): Body {
+/** Bytes as a body of a session. */
+export function bodyOf(sessionId: string, data: Uint8Array): NewBody {
   const digest = sha256(data);
-  const body = {
-    bodyRef: bodyRef(draft.sessionId, digest),
+  return {
+    bodyRef: bodyRef(sessionId, digest),
     sha256: digest,
     sizeBytes: data.length,
     isJsonObject: isJsonObject(data),
     data,
   };
-  draft.bodies.push(body);
-  return describe(body, mediaType);
 }
 
-/** Takes a body of a request: its bytes or a reference to stored ones. `field` is its path in the request. */
+/** Adds bytes to the draft's bodies and describes them. */
+export function storeBytes(draft: Draft, data: Uint8Array, mediaType: string): Body {
+  const body = bodyOf(draft.sessionId, data);
+  draft.bodies.push(body);
+  return describeBody(body, mediaType);
+}
+
+/** Takes a body of a request: bytes, or a reference to stored or uploaded ones. `field` is its path in the request. */
 export function intakeBody(draft: Draft, body: Body | undefined, field: string): Body | Refusal {
   invariant(body !== undefined, `${field} was checked to be there`);
   const taken =
@@ -53,6 +59,14 @@ export function intakeBody(draft: Draft, body: Body | undefined, field: string):
 
 function referencedBody(draft: Draft, body: Body): Body | undefined {
   const inDraft = draft.bodies.find(({ bodyRef: ref }) => ref === body.bodyRef);
-  const known = inDraft ?? draft.facts.storedBody(body.bodyRef);
-  return known === undefined ? undefined : describe(known, body.mediaType);
+  const known =
+    inDraft ?? draft.facts.storedBody(body.bodyRef) ?? uploadedBody(draft, body.bodyRef);
+  return known === undefined ? undefined : describeBody(known, body.mediaType);
+}
+
+/** An uploaded body is stored with the first command that names it. */
+function uploadedBody(draft: Draft, ref: string): NewBody | undefined {
+  const uploaded = draft.facts.uploadedBody?.(ref);
+  if (uploaded !== undefined) draft.bodies.push(uploaded);
+  return uploaded;
 }

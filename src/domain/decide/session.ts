@@ -1,5 +1,9 @@
 import { create } from "@bufbuild/protobuf";
-import { SessionSchema, SessionState as State } from "../../../gen/toolmark/v1/session_pb.js";
+import {
+  SessionSchema,
+  SessionState as State,
+  type Session,
+} from "../../../gen/toolmark/v1/session_pb.js";
 import type { CreateSessionRequest } from "../../../gen/toolmark/v1/session_service_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
 import { EventKind } from "../event-kind.js";
@@ -52,11 +56,14 @@ export function cancelUnfinished(draft: Draft, state: SessionState): Decided {
  * A session that has ended or was erased takes no commands. An ended one can be copied, and an answer to an ask of it
  * is told how that ask was settled.
  */
-export function refuseClosed(state: SessionState, command: string): Refusal | undefined {
-  if (state.session.state === State.OPEN) return undefined;
+export function refuseClosed(
+  { session: { state } }: { readonly session: Pick<Session, "state"> },
+  command: string,
+): Refusal | undefined {
+  if (state === State.OPEN) return undefined;
   const isOfEnded = command === "answerAsk" || command === "forkSession";
-  if (state.session.state === State.ENDED && isOfEnded) return undefined;
-  return state.session.state === State.ERASED
+  if (state === State.ENDED && isOfEnded) return undefined;
+  return state === State.ERASED
     ? refuse(ErrorReason.SESSION_ERASED, "the session was erased")
     : refuse(ErrorReason.SESSION_ENDED, "the session has ended");
 }

@@ -3,7 +3,10 @@ import {
   AwaitAskResponseSchema,
   type CallService,
 } from "../../../gen/toolmark/engine/v1/call_service_pb.js";
-import type { EvidenceService } from "../../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import {
+  WriteBodyResponseSchema,
+  type EvidenceService,
+} from "../../../gen/toolmark/engine/v1/evidence_service_pb.js";
 import {
   ApplyResponseSchema,
   BeginRunResponseSchema,
@@ -12,11 +15,14 @@ import {
 import { commandResult } from "../../domain/decide/command-result.js";
 import { invariant } from "../../domain/invariant.js";
 import { isRefusal } from "../../domain/refusal.js";
+import type { BodyWriter } from "../../ledger/body-writer.js";
 import type { Ledger } from "../../ledger/ledger.js";
 import type { AwaitAsk } from "../../watch/await-ask.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
+import { untilCutOff } from "../until-cut-off.js";
 import { commandHandler, withFieldOfApply } from "./command.js";
+import { bodyInParts } from "./body-in-parts.js";
 
 export function runHandlers(ledger: Ledger): Implementation<typeof RunService> {
   return {
@@ -65,9 +71,24 @@ export function callHandlers(
   };
 }
 
-export function evidenceHandlers(ledger: Ledger): Implementation<typeof EvidenceService> {
+export function evidenceHandlers(
+  ledger: Ledger,
+  writer: BodyWriter,
+): Implementation<typeof EvidenceService> {
   return {
     recordMessage: commandHandler(ledger, "recordMessage"),
+    async writeBody(context, requests) {
+      const messages = untilCutOff(context, requests);
+      try {
+        const given = await bodyInParts(messages);
+        if (isRefusal(given)) return given;
+        const body = await writer.write(callerOf(context), given.head, given.parts, context);
+        return isRefusal(body) ? body : create(WriteBodyResponseSchema, { body });
+      } finally {
+        // A refused upload is left where it is.
+        await messages.return(undefined);
+      }
+    },
     publishHook: commandHandler(ledger, "publishHook"),
     publishReview: commandHandler(ledger, "publishReview"),
   };

@@ -4,6 +4,7 @@ import {
   GetHookResponseSchema,
   GetReviewDetailResponseSchema,
   GetToolCallResponseSchema,
+  GetTranscriptResponseSchema,
   ListAuthorizationsResponseSchema,
   ListEventsResponseSchema,
   ListHooksResponseSchema,
@@ -14,15 +15,25 @@ import {
 import { isRefusal } from "../../domain/refusal.js";
 import type { Reader } from "../../ledger/reader.js";
 import type { ReviewDetails } from "../../ledger/review-details.js";
+import type { EventWatch } from "../../watch/event-watch.js";
 import type { Implementation } from "../call.js";
 import { callerOf } from "../caller.js";
 
-export function historyHandlers(
-  reader: Reader,
-  details: ReviewDetails,
-): Implementation<typeof HistoryService> {
+/** What the methods read from. */
+export interface HistoryParts {
+  readonly reader: Reader;
+  readonly details: ReviewDetails;
+  readonly events: EventWatch;
+}
+
+export function historyHandlers({
+  reader,
+  details,
+  events,
+}: HistoryParts): Implementation<typeof HistoryService> {
   return {
     ...listHandlers(reader),
+    watchEvents: (context, request) => events.watch(callerOf(context), request, context),
     async getToolCall(context, { sessionId, toolCallId }) {
       const toolCall = await reader.getToolCall(callerOf(context), sessionId, toolCallId);
       return isRefusal(toolCall) ? toolCall : create(GetToolCallResponseSchema, { toolCall });
@@ -58,7 +69,7 @@ export function historyHandlers(
   };
 }
 
-type Lists = "listToolCalls" | "listHooks" | "listAuthorizations" | "listEvents";
+type Lists = "listToolCalls" | "listHooks" | "listAuthorizations" | "listEvents" | "getTranscript";
 
 function listHandlers(reader: Reader): Pick<Implementation<typeof HistoryService>, Lists> {
   return {
@@ -99,6 +110,12 @@ function listHandlers(reader: Reader): Pick<Implementation<typeof HistoryService
       if (isRefusal(page)) return page;
       const { items: events, nextPageToken } = page;
       return create(ListEventsResponseSchema, { events: [...events], nextPageToken });
+    },
+    async getTranscript(context, request) {
+      const page = await reader.transcripts.page(callerOf(context), request);
+      if (isRefusal(page)) return page;
+      const { items: entries, nextPageToken } = page;
+      return create(GetTranscriptResponseSchema, { entries: [...entries], nextPageToken });
     },
   };
 }

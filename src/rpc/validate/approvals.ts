@@ -5,7 +5,6 @@ import type {
   GetReceiptRequest,
   ListAsksRequest,
   ListReceiptsRequest,
-  WatchAsksRequest,
 } from "../../../gen/toolmark/v1/approval_service_pb.js";
 import { AskState, AskStateSchema } from "../../../gen/toolmark/v1/ask_pb.js";
 import { refuseField } from "../../domain/refusal.js";
@@ -27,7 +26,6 @@ import {
   TOOL_NAME_BYTES,
 } from "./checks.js";
 
-const CURSOR_BYTES = 4096;
 const ANSWER_TOKEN = /^[\x20-\x7e]{1,512}$/;
 
 const ASK_STATES_OR_OPEN: ReadonlySet<number> = new Set([
@@ -83,13 +81,6 @@ export function checkAnswerAsk(request: AnswerAskRequest): Checked {
 function checkAnswerToken(token: string): Checked {
   if (ANSWER_TOKEN.test(token)) return undefined;
   return refuseField("answer_token", "must be 1 to 512 printable ASCII characters");
-}
-
-export function checkWatchAsks(request: WatchAsksRequest): Checked {
-  return (
-    checkIdOrEmpty(request.sessionId, "", "session_id") ??
-    checkText(request.cursor, "", "cursor", CURSOR_BYTES)
-  );
 }
 
 export function checkGetReceipt(request: GetReceiptRequest): Checked {

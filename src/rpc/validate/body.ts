@@ -4,7 +4,7 @@ import type { Limits } from "../../domain/limits.js";
 import { refuse, refuseField } from "../../domain/refusal.js";
 import { checkIdOrEmpty, checkSha256, checkText, fieldPath, type Checked } from "./checks.js";
 
-const MEDIA_TYPE_BYTES = 256;
+export const MEDIA_TYPE_BYTES = 256;
 
 /**
  * A body that a request must have. Whether its digest is that of its bytes needs hashing and is left to where the

@@ -8,6 +8,7 @@ import type {
   GetHookRequest,
   GetReviewDetailRequest,
   GetToolCallRequest,
+  GetTranscriptRequest,
   ListAuthorizationsRequest,
   ListEventsRequest,
   ListHooksRequest,
@@ -195,6 +196,10 @@ export function checkGetToolCall(request: GetToolCallRequest): Checked {
 }
 
 export function checkListToolCalls(request: ListToolCallsRequest): Checked {
+  return checkId(request.sessionId, "", "session_id") ?? checkPageToken(request.pageToken);
+}
+
+export function checkGetTranscript(request: GetTranscriptRequest): Checked {
   return checkId(request.sessionId, "", "session_id") ?? checkPageToken(request.pageToken);
 }
 

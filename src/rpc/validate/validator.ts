@@ -23,6 +23,8 @@ import * as commands from "./commands.js";
 import * as evidences from "./evidence.js";
 import * as imports from "./imports.js";
 import * as requests from "./requests.js";
+import * as uploads from "./uploads.js";
+import * as watches from "./watches.js";
 
 /** Says why a request is malformed, or nothing if it is well-formed. It looks at the request alone, at no state. */
 export type Validator = (method: DescMethod, request: Message) => Refusal | undefined;
@@ -69,10 +71,12 @@ const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
   entry(history.listAuthorizations, requests.checkListAuthorizations),
   entry(history.readBody, requests.checkReadBody),
   entry(history.listEvents, requests.checkListEvents),
+  entry(history.getTranscript, requests.checkGetTranscript),
+  entry(history.watchEvents, watches.checkWatchEvents),
   entry(approval.listAsks, approvals.checkListAsks),
   entry(approval.getAsk, approvals.checkGetAsk),
   entry(approval.answerAsk, approvals.checkAnswerAsk),
-  entry(approval.watchAsks, approvals.checkWatchAsks),
+  entry(approval.watchAsks, watches.checkWatchAsks),
   entry(approval.getReceipt, approvals.checkGetReceipt),
   entry(approval.listReceipts, approvals.checkListReceipts),
   entry(run.beginRun, requests.checkBeginRun),
@@ -90,6 +94,7 @@ const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
   entry(call.parkToolCall, commandRequest(asks.checkParkToolCall)),
   entry(call.settleAuthorization, commandRequest(asks.checkSettleAuthorization)),
   entry(evidence.recordMessage, commandRequest(commands.checkRecordMessage)),
+  entry(evidence.writeBody, uploads.checkFirstPart),
   entry(evidence.publishHook, commandRequest(evidences.checkPublishHook)),
   entry(evidence.publishReview, commandRequest(evidences.checkPublishReview)),
 ]);

@@ -162,7 +162,10 @@ function findMissingEvents(database: SqliteDatabase, path: string): string | und
   }
 }
 
-type FileRows = Pick<FileReader, "findSchemaFault" | "findUnsoundPage" | "listAllSessions" | "listCreations">;
+type FileRows = Pick<
+  FileReader,
+  "findSchemaFault" | "findUnsoundPage" | "listAllSessions" | "listCreations"
+>;
 
 function fileRowsOf(database: SqliteDatabase): FileRows {
   const sessions = database.prepare<{ session: number; tenant: string; session_id: string }>(

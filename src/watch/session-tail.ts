@@ -1,0 +1,133 @@
+import { CHAIN_START } from "../domain/chain.js";
+import { isRefusal, type Refusal } from "../domain/refusal.js";
+import { eventOf, followsChain, openPayload, refuseDamaged } from "../ledger/event-codec.js";
+import { generationOf } from "../ledger/load-session.js";
+import { chainAt } from "../ledger/read-log.js";
+import type { EventRow, SessionRef, SessionRow, Store } from "../ledger/store-port.js";
+import type { CheckedEvent, RecentEvents } from "./recent-events.js";
+import type { Turns } from "./turns.js";
+
+/** What tails of all sessions read from. */
+export interface TailSource {
+  readonly store: Store;
+  readonly recent: RecentEvents;
+  readonly turns: Turns;
+}
+
+/** How much one read may bring. A watcher that is slow to take it up keeps no more than that. */
+const PAGE_EVENTS = 32;
+const PAGE_BYTES = 128 * 1024;
+const SHARED_OF_PAGE = 8;
+/** Few events in a row have no revision. */
+const LOOK_BACK_EVENTS = 64n;
+
+/** Where a tail begins. */
+interface TailStart {
+  readonly sequence: bigint;
+  readonly chain: Uint8Array;
+  /** Log generation of the last revision up to there. Absent if there is none, or no log was ever restored. */
+  readonly generation: bigint | undefined;
+}
+
+/** The events of one session from a place on, each checked before it is given. */
+export class SessionTail {
+  readonly #source: TailSource;
+  readonly #session: SessionRow;
+  #sequence: bigint;
+  #chain: Uint8Array;
+  #generation: bigint | undefined;
+  #isAfterRestore = false;
+  #page: readonly EventRow[] = [];
+  #taken = 0;
+
+  private constructor(source: TailSource, session: SessionRow, start: TailStart) {
+    this.#source = source;
+    this.#session = session;
+    this.#sequence = start.sequence;
+    this.#chain = start.chain;
+    this.#generation = start.generation;
+  }
+
+  /** The events of a session, whose row was just read, after one of them. */
+  static async after(
+    source: TailSource,
+    session: SessionRow,
+    sequence: bigint,
+  ): Promise<SessionTail> {
+    const chain = sequence === 0n ? CHAIN_START : await chainAt(source.store, session, sequence);
+    const generation = await lastGeneration(source.store, session, sequence);
+    return new SessionTail(source, session, { sequence, chain, generation });
+  }
+
+  /** Whether an older copy of the log was restored between the event that was given last and the one before. */
+  get isAfterRestore(): boolean {
+    return this.#isAfterRestore;
+  }
+
+  /** The next committed event, or undefined if there is none yet. `limit` bounds what is read ahead. */
+  async next(limit = PAGE_EVENTS): Promise<CheckedEvent | Refusal | undefined> {
+    const row = this.#page[this.#taken];
+    if (row !== undefined) return this.#open(row);
+    const { recent, turns } = this.#source;
+    await turns.next();
+    const known = recent.find(this.#session, this.#sequence + 1n, this.#chain);
+    if (known !== undefined) return this.#advance(known);
+    await this.#read(limit);
+    const first = this.#page[0];
+    if (first !== undefined) return this.#open(first);
+    const isWhole = this.#sequence >= this.#session.head.sequence;
+    return isWhole ? undefined : refuseDamaged(this.#sequence + 1n);
+  }
+
+  async #read(limit: number): Promise<void> {
+    const { store } = this.#source;
+    this.#taken = 0;
+    this.#page = await store.readEvents(this.#session, this.#sequence, limit, PAGE_BYTES);
+  }
+
+  #open(row: EventRow): CheckedEvent | Refusal {
+    const { sessionId } = this.#session;
+    const chainBefore = this.#chain;
+    const next = this.#sequence + 1n;
+    if (row.sequence !== next || !followsChain(sessionId, chainBefore, row)) {
+      return refuseDamaged(next);
+    }
+    const payload = openPayload(row);
+    if (isRefusal(payload)) return payload;
+    this.#taken += 1;
+    const event = eventOf(sessionId, row, payload);
+    const sizeBytes = row.payload?.length ?? 0;
+    const checked = { event, chainBefore, chain: row.chain, sizeBytes };
+    // Of a long page only the last ones are what others wait for as well.
+    if (this.#page.length - this.#taken < SHARED_OF_PAGE) {
+      this.#source.recent.add(this.#session, checked);
+    }
+    return this.#advance(checked);
+  }
+
+  #advance(checked: CheckedEvent): CheckedEvent {
+    const { sequence, revision } = checked.event;
+    this.#sequence = sequence;
+    this.#chain = checked.chain;
+    const generation = revision === undefined ? this.#generation : generationOf(revision);
+    const before = this.#generation ?? generation;
+    this.#isAfterRestore = before !== undefined && generation !== undefined && generation > before;
+    this.#generation = generation;
+    return checked;
+  }
+}
+
+/** The log generation of the last revision up to an event. Not looked for in a log that was never restored. */
+async function lastGeneration(
+  store: Store,
+  session: SessionRef,
+  sequence: bigint,
+): Promise<bigint | undefined> {
+  if (store.generation === 0n) return undefined;
+  const lowest = sequence > LOOK_BACK_EVENTS ? sequence - LOOK_BACK_EVENTS : 0n;
+  for (let at = sequence; at > lowest; at -= 1n) {
+    const revision = (await store.readEvent(session, at))?.revision;
+    if (revision !== undefined) return generationOf(revision);
+  }
+  return undefined;
+}

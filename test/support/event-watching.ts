@@ -1,0 +1,14 @@
+import { EventWatch, type EventWatchOptions } from "../../src/watch/event-watch.js";
+import { StalledWatchers } from "../../src/watch/stalled-watchers.js";
+
+type Wanted = Pick<EventWatchOptions, "store" | "commits"> & Partial<EventWatchOptions>;
+
+/** What streams events in a service that a test puts together itself. */
+export function eventWatch(options: Wanted): EventWatch {
+  const { lagMs = 20_000, monotonicMs = () => performance.now() } = options;
+  const stalled = new StalledWatchers({ monotonicMs, stalledAfterMs: lagMs });
+  return new EventWatch({
+    ...{ nowMs: Date.now, heartbeatMs: 20_000, lagMs, monotonicMs, stalled },
+    ...options,
+  });
+}
