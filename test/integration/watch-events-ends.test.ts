@@ -233,8 +233,8 @@ describe.each(PACED_WIRES)("a slow watch over %s", (name) => {
     expect(commitCalls - committed).toBe(ROUNDS);
     const all = Array.from({ length: ROUNDS * HOOKS_PER_COMMIT }, (_, index) => BigInt(index + 3));
     expect(heard).toEqual(all);
-    // Eight who do not read would else keep 90 MiB.
-    expect(bytesInUse() - before).toBeLessThan(48 * MIB);
+    // Eight who do not read would else keep 90 MiB, here and at their own end, which is in this process too.
+    expect(bytesInUse() - before).toBeLessThan(72 * MIB);
     await until(() => watching() === 1);
     expect(await slowEnd).toMatchObject(LAGGING);
     await expectGoesOn(wire, run, taken, (await slowEnd).metadata["cursor"], all);
@@ -248,7 +248,7 @@ describe.each(PACED_WIRES)("a slow watch over %s", (name) => {
     await until(() => watching() === 0);
     expect(stalled?.size).toBe(0);
     await folder.remove();
-  });
+  }, 120_000);
 });
 
 test("B70 a connection over HTTP/1.1 that is not read is told so once it is read again", async () => {
