@@ -18,8 +18,9 @@ export interface TailSource {
 const PAGE_EVENTS = 32;
 const PAGE_BYTES = 128 * 1024;
 const SHARED_OF_PAGE = 8;
-/** Few events in a row have no revision. */
-const LOOK_BACK_EVENTS = 64n;
+/** Messages have no revision, so that many events in a row may have none. */
+const LOOK_BACK_EVENTS = 1024n;
+const LOOK_BACK_PER_TURN = 16n;
 
 /** Where a tail begins. */
 interface TailStart {
@@ -55,7 +56,7 @@ export class SessionTail {
     sequence: bigint,
   ): Promise<SessionTail> {
     const chain = sequence === 0n ? CHAIN_START : await chainAt(source.store, session, sequence);
-    const generation = await lastGeneration(source.store, session, sequence);
+    const generation = await lastGeneration(source, session, sequence);
     return new SessionTail(source, session, { sequence, chain, generation });
   }
 
@@ -117,17 +118,21 @@ export class SessionTail {
   }
 }
 
-/** The log generation of the last revision up to an event. Not looked for in a log that was never restored. */
+/**
+ * The log generation of the last revision up to an event. Not looked for in a log that was never restored. If it is
+ * further back than is looked, it is taken for the oldest: better a gap that is none than one that nobody is told of.
+ */
 async function lastGeneration(
-  store: Store,
+  { store, turns }: TailSource,
   session: SessionRef,
   sequence: bigint,
 ): Promise<bigint | undefined> {
   if (store.generation === 0n) return undefined;
   const lowest = sequence > LOOK_BACK_EVENTS ? sequence - LOOK_BACK_EVENTS : 0n;
   for (let at = sequence; at > lowest; at -= 1n) {
+    if (at % LOOK_BACK_PER_TURN === 0n) await turns.next();
     const revision = (await store.readEvent(session, at))?.revision;
     if (revision !== undefined) return generationOf(revision);
   }
-  return undefined;
+  return lowest === 0n ? undefined : 0n;
 }
