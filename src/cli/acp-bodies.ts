@@ -1,6 +1,8 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { BaseStateSchema, type BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
 import type { Body } from "../../gen/toolmark/v1/body_pb.js";
+import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
+import { storedBodiesOf } from "../domain/record-bodies.js";
 import { SHOWN_BODY_BYTES, type BytesOf } from "../projection/acp-body-text.js";
 import { serverFaultOf, type ServerLink } from "../server/server-link.js";
 import { retried } from "./acp-retry.js";
@@ -13,6 +15,8 @@ export class BodyReader {
   readonly #signal: AbortSignal;
   readonly #log: (text: string) => void;
   readonly #kept = new Map<string, Promise<Uint8Array | undefined>>();
+  /** Calls that are being read. */
+  readonly #calls = new Map<string, Promise<void>>();
 
   constructor(history: ServerLink["history"], signal: AbortSignal, log: (text: string) => void) {
     this.#history = history;
@@ -20,13 +24,33 @@ export class BodyReader {
     this.#log = log;
   }
 
+  /** The bytes of what a record shows. All bodies of a call come by one request, unless they are large. */
+  async readRecord(
+    sessionId: string,
+    record: EventRecord["record"],
+    bodies: readonly Body[],
+  ): Promise<BytesOf> {
+    if (record.case === "toolCall") {
+      const key = JSON.stringify([sessionId, record.value.toolCallId]);
+      for (let call = this.#calls.get(key); call !== undefined; call = this.#calls.get(key)) {
+        await call;
+      }
+      if (bodies.some((body) => isStored(body) && !this.#kept.has(keyOf(sessionId, body)))) {
+        const reading = this.#readCall(sessionId, record.value.toolCallId);
+        this.#calls.set(key, reading);
+        await reading.finally(() => this.#calls.delete(key));
+      }
+    }
+    return this.read(sessionId, bodies);
+  }
+
   /** The bytes of these bodies, which are of one session. One that cannot be read is left out, and the log says so. */
   async read(sessionId: string, bodies: readonly Body[]): Promise<BytesOf> {
     const found = new Map<string, Uint8Array>();
     await Promise.all(
-      bodies.filter(isStored).map(async ({ bodyRef }) => {
-        const bytes = await this.#bytes(sessionId, bodyRef);
-        if (bytes !== undefined) found.set(bodyRef, bytes);
+      bodies.filter(isStored).map(async (body) => {
+        const bytes = await this.#bytes(sessionId, body);
+        if (bytes !== undefined) found.set(body.bodyRef, bytes);
       }),
     );
     return ({ data, bodyRef }) => data ?? found.get(bodyRef);
@@ -38,15 +62,36 @@ export class BodyReader {
     return bytes === undefined ? undefined : fromBinary(BaseStateSchema, bytes);
   }
 
-  #bytes(sessionId: string, bodyRef: string): Promise<Uint8Array | undefined> {
-    const key = JSON.stringify([sessionId, bodyRef]);
-    const bytes = this.#kept.get(key) ?? this.#readBeginning(sessionId, bodyRef);
+  #bytes(sessionId: string, body: Body): Promise<Uint8Array | undefined> {
+    const key = keyOf(sessionId, body);
+    const bytes = this.#kept.get(key) ?? this.#readBeginning(sessionId, body.bodyRef);
+    this.#keep(key, bytes);
+    return bytes;
+  }
+
+  #keep(key: string, bytes: Promise<Uint8Array | undefined>): void {
     // The last one that is asked for is the last to go.
     this.#kept.delete(key);
     this.#kept.set(key, bytes);
     const [oldest] = this.#kept.keys();
     if (this.#kept.size > KEPT_BODIES && oldest !== undefined) this.#kept.delete(oldest);
-    return bytes;
+  }
+
+  async #readCall(sessionId: string, toolCallId: string): Promise<void> {
+    const signal = this.#signal;
+    const ask = () => this.#history.getToolCall({ sessionId, toolCallId }, { signal });
+    try {
+      const reply = await retried(ask, signal);
+      if (reply?.toolCall === undefined) return;
+      for (const body of storedBodiesOf({ case: "toolCall", value: reply.toolCall })) {
+        const { data } = body;
+        if (data !== undefined) this.#keep(keyOf(sessionId, body), Promise.resolve(data));
+      }
+    } catch (thrown) {
+      // Its bodies may be read all the same.
+      const { reason, message } = serverFaultOf(thrown);
+      this.#log(`the call ${toolCallId} cannot be read: ${reason} ${message}`);
+    }
   }
 
   async #readBeginning(sessionId: string, bodyRef: string): Promise<Uint8Array | undefined> {
@@ -68,6 +113,10 @@ export class BodyReader {
     }
     return Buffer.concat(chunks);
   }
+}
+
+function keyOf(sessionId: string, { bodyRef }: Body): string {
+  return JSON.stringify([sessionId, bodyRef]);
 }
 
 function isStored({ data, bodyRef, sizeBytes }: Body): boolean {

@@ -78,7 +78,8 @@ export class SessionFollow {
     const record = event?.record?.record;
     if (event === undefined || record === undefined) return;
     const { sessionId } = event;
-    await this.#means.bodies.read(sessionId, this.projection.bodiesToShow(sessionId, record));
+    const shown = this.projection.bodiesToShow(sessionId, record);
+    await this.#means.bodies.readRecord(sessionId, record, shown);
   }
 
   async #show({ phase, event }: WatchEventsResponse): Promise<void> {
@@ -95,7 +96,7 @@ export class SessionFollow {
     if (record === undefined) return;
     const { bodies } = this.#means;
     const shown = this.projection.bodiesToShow(sessionId, record.record);
-    const bytesOf = await bodies.read(sessionId, shown);
+    const bytesOf = await bodies.readRecord(sessionId, record.record, shown);
     await this.#sendAll(this.projection.add(event, bytesOf));
     const base = baseBodyOf(record.record);
     if (base !== undefined) await this.#showBase(sessionId, base);
@@ -107,7 +108,7 @@ export class SessionFollow {
     for (const { record } of base?.records ?? []) {
       if (record === undefined) continue;
       const shown = this.projection.bodiesToShow(sessionId, record.record);
-      const bytesOf = await bodies.read(sessionId, shown);
+      const bytesOf = await bodies.readRecord(sessionId, record.record, shown);
       await this.#sendAll(this.projection.addBrought(sessionId, record.record, bytesOf));
     }
     await this.#sendAll(this.projection.settle());
