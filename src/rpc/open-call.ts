@@ -4,7 +4,8 @@ import { InvariantError } from "../domain/invariant.js";
 import type { Principal } from "../domain/principal.js";
 import { refuse, type Refusal } from "../domain/refusal.js";
 import type { UnverifiedCaller } from "./authenticate.js";
-import type { CallContext } from "./call.js";
+import { repliesWithStream, type CallContext } from "./call.js";
+import { streamedBytes } from "./streamed-bytes.js";
 
 /** What calls need from outside: clock, randomness and the server's state. */
 export interface CallEnvironment {
@@ -119,9 +120,10 @@ export abstract class OpenCall implements CallContext, UnverifiedCaller {
 
   /**
    * Encodes a reply. The size check and the adapter ask for the same bytes, so the last ones are
-   * kept.
+   * kept; those of a stream with the message, which other calls may be sent as well.
    */
   encode(message: Message): Uint8Array {
+    if (repliesWithStream(this.method)) return streamedBytes(this.method.output, message);
     if (this.#encodedBytes === undefined || this.#encodedMessage !== message) {
       this.#encodedBytes = toBinary(this.method.output, message);
       this.#encodedMessage = message;

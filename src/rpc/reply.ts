@@ -2,6 +2,7 @@ import type { Message } from "@bufbuild/protobuf";
 import { invariant } from "../domain/invariant.js";
 import type { Item } from "./call.js";
 import type { OpenCall } from "./open-call.js";
+import { RuledStream } from "./ruled-stream.js";
 
 /** What arrives: one message or a stream of them. Bytes until they are decoded in the pipeline. */
 export type Incoming = Message | Uint8Array | AsyncIterable<Message | Uint8Array>;
@@ -49,38 +50,14 @@ export function whenEnded(
       return item;
     });
   }
-  if (isStream(reply)) return streamUntilEnd(reply, ended);
+  if (isStream(reply)) return RuledStream.around(reply, { ended });
   ended(reply, 1);
   return reply;
-}
-
-async function* streamUntilEnd(
-  items: AsyncIterable<Item>,
-  ended: (last: Item | undefined, items: number) => void,
-): AsyncGenerator<Item> {
-  let last: Item | undefined;
-  let count = 0;
-  try {
-    for await (const item of items) {
-      count += 1;
-      last = item;
-      yield item;
-    }
-  } finally {
-    ended(last, count);
-  }
 }
 
 /** Puts every item through `change`. */
 export function mapItems(reply: Reply, change: (item: Item) => Item): Reply {
   if (reply instanceof Promise) return reply.then(change);
-  if (isStream(reply)) return mapStream(reply, change);
+  if (isStream(reply)) return RuledStream.around(reply, { change });
   return change(reply);
-}
-
-async function* mapStream(
-  items: AsyncIterable<Item>,
-  change: (item: Item) => Item,
-): AsyncGenerator<Item> {
-  for await (const item of items) yield change(item);
 }

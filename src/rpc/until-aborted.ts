@@ -2,56 +2,99 @@ import type { AnswerFault } from "./answer-faults.js";
 import type { Item } from "./call.js";
 import type { OpenCall } from "./open-call.js";
 
-/** Gives the items until the call is aborted, and then the refusal of that. */
-export async function* untilAborted(
-  call: OpenCall,
-  items: AsyncIterable<Item>,
-  answerLate: AnswerFault,
-): AsyncGenerator<Item> {
-  const iterator = items[Symbol.asyncIterator]();
-  let stuck = false;
-  try {
-    while (call.aborted === undefined) {
-      stuck = true;
-      const next = await nextUnlessAborted(call, iterator, answerLate);
-      stuck = next === undefined;
-      if (next?.done === true) return;
-      if (next !== undefined) yield next.value;
-    }
-    yield call.aborted;
-  } finally {
-    const closing = iterator.return?.();
+type Next = IteratorResult<Item, undefined>;
+
+const DONE: Next = { done: true, value: undefined };
+
+/**
+ * Gives the items until the call is aborted, and then the refusal of that. It is asked for one thing at a time, as
+ * `for await` does.
+ */
+export class UntilAborted implements AsyncIterable<Item>, AsyncIterator<Item, undefined> {
+  readonly #call: OpenCall;
+  readonly #source: AsyncIterator<Item>;
+  readonly #answerLate: AnswerFault;
+  /** Ends the wait for what the source was asked for. */
+  #giveUp: (() => void) | undefined;
+  /** The source was asked for something that it has not given. */
+  #isStuck = false;
+  #isListening = false;
+  #isRefused = false;
+  /** There is nothing more to ask the source for. */
+  #isOver = false;
+
+  constructor(call: OpenCall, items: AsyncIterable<Item>, answerLate: AnswerFault) {
+    this.#call = call;
+    this.#source = items[Symbol.asyncIterator]();
+    this.#answerLate = answerLate;
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  next(): Promise<Next> {
+    if (this.#isRefused || this.#isOver) return this.return();
+    return this.#call.aborted === undefined ? this.#ask() : Promise.resolve(this.#refusal());
+  }
+
+  async return(): Promise<Next> {
+    if (this.#isOver) return DONE;
+    this.#end();
+    const closing = this.#source.return?.();
     // A handler that is stuck in a wait of its own is freed when that ends; the caller is not kept
     // for it.
-    if (stuck) closing?.catch((fault: unknown) => answerLate(call, fault));
+    if (this.#isStuck) closing?.catch((fault: unknown) => this.#answerLate(this.#call, fault));
     else await closing;
+    return DONE;
   }
-}
 
-/** The next item, or undefined as soon as the call is aborted. */
-function nextUnlessAborted(
-  call: OpenCall,
-  iterator: AsyncIterator<Item>,
-  answerLate: AnswerFault,
-): Promise<IteratorResult<Item> | undefined> {
-  const { signal } = call;
-  return new Promise((resolve, reject) => {
-    const giveUp = (): void => {
-      resolve(undefined);
-    };
-    signal.addEventListener("abort", giveUp);
-    iterator.next().then(
-      (next) => {
-        signal.removeEventListener("abort", giveUp);
-        resolve(next);
-      },
-      (fault: unknown) => {
-        signal.removeEventListener("abort", giveUp);
-        if (signal.aborted) answerLate(call, fault);
-        reject(
-          fault instanceof Error ? fault : new Error("a handler threw no error", { cause: fault }),
-        );
-      },
-    );
-  });
+  /** The next item, or the refusal as soon as the call is aborted. */
+  #ask(): Promise<Next> {
+    this.#listen();
+    this.#isStuck = true;
+    return new Promise((resolve, reject) => {
+      this.#giveUp = () => {
+        resolve(this.#refusal());
+      };
+      this.#source.next().then(
+        (next) => {
+          this.#isStuck = false;
+          if (next.done === true) this.#end();
+          resolve(next);
+        },
+        (fault: unknown) => {
+          this.#isStuck = false;
+          this.#end();
+          if (this.#call.aborted !== undefined) this.#answerLate(this.#call, fault);
+          reject(
+            fault instanceof Error
+              ? fault
+              : new Error("a handler threw no error", { cause: fault }),
+          );
+        },
+      );
+    });
+  }
+
+  #refusal(): Next {
+    const { aborted } = this.#call;
+    this.#isRefused = true;
+    return aborted === undefined ? DONE : { done: false, value: aborted };
+  }
+
+  readonly #onAbort = (): void => {
+    if (this.#isStuck) this.#giveUp?.();
+  };
+
+  #listen(): void {
+    if (this.#isListening) return;
+    this.#isListening = true;
+    this.#call.signal.addEventListener("abort", this.#onAbort);
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    if (this.#isListening) this.#call.signal.removeEventListener("abort", this.#onAbort);
+  }
 }

@@ -1,6 +1,6 @@
 import type { AnswerFault } from "../answer-faults.js";
 import { isStream, type Middleware } from "../reply.js";
-import { untilAborted } from "../until-aborted.js";
+import { UntilAborted } from "../until-aborted.js";
 
 /**
  * Keeps work from being done for a caller that no longer waits. The transports abort the call when
@@ -12,6 +12,6 @@ export function deadline(answerLate: AnswerFault): Middleware {
   return (call, request, next) => {
     if (call.aborted !== undefined) return call.aborted;
     const reply = next(call, request);
-    return isStream(reply) ? untilAborted(call, reply, answerLate) : reply;
+    return isStream(reply) ? new UntilAborted(call, reply, answerLate) : reply;
   };
 }
