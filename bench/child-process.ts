@@ -15,8 +15,12 @@ const POLL_MS = 2;
 /** A server under load, in a process of its own. */
 export interface ServerProcess {
   readonly grpcAddress: string;
+  /** Absent if it has no such listener. */
+  readonly httpAddress: string | undefined;
   /** Time from its start until its ready file was there. */
   readonly readyMs: number;
+  /** One question at a time. Only of servers that were started to be asked. */
+  ask(question: string): Promise<unknown>;
   /** By a signal that it drains after. */
   stop(): Promise<void>;
   /** As a crash: nothing of it runs any more. */
@@ -41,11 +45,17 @@ async function readWhenReady(readyFile: string, child: ChildProcess): Promise<st
   throw new Error(`not ready after ${READY_MS} ms, exit code ${child.exitCode ?? "none"}`);
 }
 
+interface Addresses {
+  readonly grpcAddress: string;
+  readonly httpAddress?: string;
+}
+
 /** Starts a script with `--ready-file` and waits until it listens. Its output goes to a file. */
 export async function startServer(
   name: string,
   nodeArgs: readonly string[],
   folder: string,
+  { isAsked } = { isAsked: false },
 ): Promise<ServerProcess> {
   const readyFile = join(folder, `${name}.ready.json`);
   const logFile = join(folder, `${name}.log`);
@@ -54,7 +64,7 @@ export async function startServer(
   const log = openSync(logFile, "w");
   const startMs = performance.now();
   const child = spawn(process.execPath, [...NODE_FLAGS, ...nodeArgs, "--ready-file", readyFile], {
-    stdio: ["ignore", log, log],
+    stdio: ["ignore", log, log, isAsked ? "ipc" : "ignore"],
   });
   closeSync(log);
   const stop = () => endChild(child, "SIGTERM");
@@ -62,13 +72,21 @@ export async function startServer(
   try {
     const text = await readWhenReady(readyFile, child);
     const readyMs = performance.now() - startMs;
-    const { grpcAddress } = JSON.parse(text) as { grpcAddress: string };
-    return { grpcAddress, readyMs, stop, kill };
+    const { grpcAddress, httpAddress } = JSON.parse(text) as Addresses;
+    const ask = (question: string) => askChild(child, question);
+    return { grpcAddress, httpAddress, readyMs, ask, stop, kill };
   } catch (error) {
     await stop();
     const lines = readFileSync(logFile, "utf8").trimEnd().split("\n").slice(-20);
     throw new Error(`${name} did not start:\n${lines.join("\n")}`, { cause: error });
   }
+}
+
+async function askChild(child: ChildProcess, question: string): Promise<unknown> {
+  const answered = once(child, "message");
+  child.send(question);
+  const [answer] = (await answered) as [unknown];
+  return answer;
 }
 
 async function endChild(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {

@@ -10,6 +10,8 @@ const run = promisify(execFile);
 export interface Concurrency {
   readonly connections: number;
   readonly streams: number;
+  /** At a steady pace. Absent: as fast as they are answered. */
+  readonly perSecond?: number;
 }
 
 export interface Measurement {
@@ -49,14 +51,14 @@ export class LoadGenerator {
   async load(
     address: string,
     frames: Frames,
-    { connections, streams }: Concurrency,
+    { connections, streams, perSecond = 0 }: Concurrency,
     seconds: number,
   ): Promise<Measurement> {
     const file = join(this.#folder, "frames.bin");
     await writeFile(file, frames.bytes);
     const [host = "", port = ""] = address.split(":");
     const place = [frames.frameSize, frames.idOffset, frames.idWidth, this.#nextId];
-    const amount = [connections, streams, seconds];
+    const amount = [connections, streams, seconds, perSecond];
     const { stdout } = await run(this.#program, [
       ...[host, port, frames.path, file],
       ...[...place, ...amount].map(String),

@@ -5,28 +5,20 @@
  * program sends ready frames and writes a counter into each before it is sent, nothing else.
  *
  *   load HOST PORT PATH FRAMES FRAME_SIZE ID_OFFSET ID_WIDTH FIRST_ID CONNECTIONS STREAMS SECONDS
+ *        RATE
  *
- * FRAMES is a file of one or more frames of equal size, sent in turn. Exit code 0 only if every
- * reply had grpc-status 0.
+ * FRAMES is a file of one or more frames of equal size, sent in turn. RATE requests a second are
+ * due at even times, and their latency counts from then; with RATE 0 each reply brings the next
+ * request.
+ * Exit code 0 only if every reply had grpc-status 0.
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <nghttp2/nghttp2.h>
+#define _GNU_SOURCE
 #include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "http2.h"
 
 #define MAX_CONNECTIONS 64
 #define MAX_STREAMS 256
-#define WINDOW (1 << 30)
 #define DRAIN_SECONDS 10
 
 struct stream {
@@ -34,14 +26,12 @@ struct stream {
   uint8_t *frame;
   size_t sent;
   uint64_t start_ns;
+  int is_open;
   int ok;
 };
 
 struct connection {
-  int fd;
-  nghttp2_session *session;
-  const uint8_t *pending;
-  size_t pending_size;
+  struct transport transport;
   int in_flight;
   struct stream streams[MAX_STREAMS];
 };
@@ -51,38 +41,15 @@ static char authority[64];
 static uint8_t *frames;
 static size_t frames_size, frame_size, id_offset, id_width, next_frame;
 static uint64_t next_id, deadline_ns;
+/* With a rate only. */
+static uint64_t interval_ns, due_ns;
 static uint64_t *latencies;
 static size_t latency_count, latency_capacity;
 static uint64_t failed_count;
 static char first_failure[256];
 
-static void die(const char *what) {
-  fprintf(stderr, "load: %s: %s\n", what, errno != 0 ? strerror(errno) : "failed");
-  exit(2);
-}
-
-static void check(int result, const char *what) {
-  if (result >= 0) return;
-  fprintf(stderr, "load: %s: %s\n", what, nghttp2_strerror(result));
-  exit(2);
-}
-
-static uint64_t now_ns(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 static void read_frames(const char *file) {
-  FILE *input = fopen(file, "rb");
-  if (input == NULL) die(file);
-  fseek(input, 0, SEEK_END);
-  frames_size = (size_t)ftell(input);
-  rewind(input);
-  frames = malloc(frames_size);
-  if (frames == NULL || fread(frames, 1, frames_size, input) != frames_size) die(file);
-  fclose(input);
-  errno = 0;
+  frames = read_file(file, &frames_size);
   if (frames_size == 0 || frames_size % frame_size != 0) die("size of the frames");
   if (id_offset + id_width > frame_size) die("place of the id");
 }
@@ -110,9 +77,6 @@ static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *b
   return (ssize_t)size;
 }
 
-#define HEADER(name, value, size) \
-  {(uint8_t *)(name), (uint8_t *)(value), strlen(name), (size), NGHTTP2_NV_FLAG_NONE}
-
 static void submit(struct connection *connection, struct stream *stream) {
   nghttp2_nv headers[] = {
       HEADER(":method", "POST", 4),
@@ -128,8 +92,9 @@ static void submit(struct connection *connection, struct stream *stream) {
   stream->owner = connection;
   stream->sent = 0;
   stream->ok = 0;
-  stream->start_ns = now_ns();
-  check(nghttp2_submit_request(connection->session, NULL, headers,
+  stream->is_open = 1;
+  stream->start_ns = interval_ns == 0 ? now_ns() : due_ns;
+  check(nghttp2_submit_request(connection->transport.session, NULL, headers,
                                sizeof headers / sizeof headers[0], &body, stream),
         "submit");
   connection->in_flight++;
@@ -175,53 +140,9 @@ static int on_close(nghttp2_session *session, int32_t stream_id, uint32_t error,
     failed_count++;
   }
   connection->in_flight--;
-  if (now < deadline_ns && failed_count == 0) submit(connection, stream);
+  stream->is_open = 0;
+  if (interval_ns == 0 && now < deadline_ns && failed_count == 0) submit(connection, stream);
   return 0;
-}
-
-static void connect_to(struct connection *connection, const char *host, int port,
-                       const nghttp2_session_callbacks *callbacks) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-  int on = 1;
-  if (inet_pton(AF_INET, host, &address.sin_addr) != 1) die("host");
-  connection->fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (connection->fd < 0) die("socket");
-  if (connect(connection->fd, (struct sockaddr *)&address, sizeof address) != 0) die("connect");
-  setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  fcntl(connection->fd, F_SETFL, fcntl(connection->fd, F_GETFL) | O_NONBLOCK);
-  check(nghttp2_session_client_new(&connection->session, callbacks, connection), "session");
-  nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
-                                       {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW}};
-  check(nghttp2_submit_settings(connection->session, NGHTTP2_FLAG_NONE, settings, 2), "settings");
-  check(nghttp2_session_set_local_window_size(connection->session, NGHTTP2_FLAG_NONE, 0, WINDOW),
-        "window");
-}
-
-/* Sends what the session has until the socket takes no more. */
-static void send_pending(struct connection *connection) {
-  for (;;) {
-    if (connection->pending_size == 0) {
-      ssize_t size = nghttp2_session_mem_send(connection->session, &connection->pending);
-      check((int)size, "send");
-      if (size == 0) return;
-      connection->pending_size = (size_t)size;
-    }
-    ssize_t written = send(connection->fd, connection->pending, connection->pending_size,
-                           MSG_NOSIGNAL);
-    if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (written < 0) die("write");
-    connection->pending += written;
-    connection->pending_size -= (size_t)written;
-  }
-}
-
-static void receive(struct connection *connection) {
-  static uint8_t buffer[1 << 18];
-  ssize_t size = recv(connection->fd, buffer, sizeof buffer, 0);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  errno = size == 0 ? ECONNRESET : errno;
-  if (size <= 0) die("read");
-  check((int)nghttp2_session_mem_recv(connection->session, buffer, (size_t)size), "receive");
 }
 
 static int in_flight(const struct connection *connections, int count) {
@@ -230,17 +151,46 @@ static int in_flight(const struct connection *connections, int count) {
   return sum;
 }
 
-static void run(struct connection *connections, int count) {
+/* Sends what is due while there are free streams. */
+static void submit_due(struct connection *connections, int count, int streams) {
+  for (int i = 0; i < count * streams; i++) {
+    struct connection *connection = &connections[i % count];
+    struct stream *stream = &connection->streams[i / count];
+    if (due_ns > now_ns() || due_ns >= deadline_ns || failed_count > 0) return;
+    if (stream->is_open) continue;
+    submit(connection, stream);
+    due_ns += interval_ns;
+  }
+}
+
+static int is_over(const struct connection *connections, int count) {
+  int is_pacing = interval_ns > 0 && due_ns < deadline_ns && failed_count == 0;
+  return in_flight(connections, count) == 0 && !is_pacing;
+}
+
+static struct timespec until_due(void) {
+  uint64_t now = now_ns(), wait = 1000000000u;
+  if (interval_ns > 0 && due_ns < deadline_ns) wait = due_ns > now ? due_ns - now : 0;
+  /* With every stream taken the next reply ends the wait. */
+  if (wait == 0) wait = interval_ns;
+  return (struct timespec){.tv_sec = (time_t)(wait / 1000000000u),
+                           .tv_nsec = (long)(wait % 1000000000u)};
+}
+
+static void run(struct connection *connections, int count, int streams) {
   struct pollfd polls[MAX_CONNECTIONS];
-  while (in_flight(connections, count) > 0) {
+  while (!is_over(connections, count)) {
+    if (interval_ns > 0) submit_due(connections, count, streams);
     for (int i = 0; i < count; i++) {
-      send_pending(&connections[i]);
-      short writing = connections[i].pending_size > 0 ? POLLOUT : 0;
-      polls[i] = (struct pollfd){.fd = connections[i].fd, .events = (short)(POLLIN | writing)};
+      struct transport *transport = &connections[i].transport;
+      send_pending(transport);
+      short writing = transport->pending_size > 0 ? POLLOUT : 0;
+      polls[i] = (struct pollfd){.fd = transport->fd, .events = (short)(POLLIN | writing)};
     }
-    if (poll(polls, (nfds_t)count, 1000) < 0 && errno != EINTR) die("poll");
+    struct timespec wait = until_due();
+    if (ppoll(polls, (nfds_t)count, &wait, NULL) < 0 && errno != EINTR) die("poll");
     for (int i = 0; i < count; i++) {
-      if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) receive(&connections[i]);
+      if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) receive(&connections[i].transport);
     }
     if (now_ns() > deadline_ns + DRAIN_SECONDS * 1000000000ull) {
       errno = ETIMEDOUT;
@@ -269,8 +219,8 @@ static nghttp2_session_callbacks *make_callbacks(void) {
 
 int main(int argc, char **argv) {
   static struct connection connections[MAX_CONNECTIONS];
-  if (argc != 12) {
-    fprintf(stderr, "load: 11 arguments, see the head of load.c\n");
+  if (argc != 13) {
+    fprintf(stderr, "load: 12 arguments, see the head of load.c\n");
     return 2;
   }
   path = argv[3];
@@ -285,19 +235,21 @@ int main(int argc, char **argv) {
 
   nghttp2_session_callbacks *callbacks = make_callbacks();
   for (int i = 0; i < count; i++) {
-    connect_to(&connections[i], argv[1], atoi(argv[2]), callbacks);
+    connect_to(&connections[i].transport, argv[1], atoi(argv[2]), callbacks, &connections[i]);
   }
   uint64_t start_ns = now_ns();
   deadline_ns = start_ns + (uint64_t)(atof(argv[11]) * 1e9);
+  if (atof(argv[12]) > 0) interval_ns = (uint64_t)(1e9 / atof(argv[12]));
+  due_ns = start_ns;
   for (int i = 0; i < count; i++) {
     for (int j = 0; j < streams; j++) {
       struct stream *stream = &connections[i].streams[j];
       stream->frame = malloc(frame_size);
       if (stream->frame == NULL) die("memory");
-      submit(&connections[i], stream);
+      if (interval_ns == 0) submit(&connections[i], stream);
     }
   }
-  run(connections, count);
+  run(connections, count, streams);
   double seconds = (double)(now_ns() - start_ns) / 1e9;
   qsort(latencies, latency_count, sizeof *latencies, by_value);
   printf("{\"ok\":%zu,\"failed\":%llu,\"seconds\":%.6f,\"p50Us\":%.1f,\"p99Us\":%.1f,"

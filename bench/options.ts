@@ -1,6 +1,6 @@
 import { parseArgs } from "node:util";
 
-const PARTS = ["load", "start-up", "import"] as const;
+const PARTS = ["load", "start-up", "import", "watch"] as const;
 export type Part = (typeof PARTS)[number];
 
 /** What the command line asks of the benchmark. */
@@ -19,6 +19,10 @@ export interface Options {
   readonly starts: number;
   /** Of the older system, that are imported. */
   readonly imports: number;
+  /** That one event is sent to. Twice as many are idle when memory is measured. */
+  readonly watchers: number;
+  /** Events of the session that is replayed. */
+  readonly replayed: number;
   /** Folder that holds the large store from run to run. Absent: it is filled anew. */
   readonly keep: string | undefined;
   /** A missed bound fails the run. */
@@ -38,6 +42,8 @@ export function readOptions(): Options {
       sessions: { type: "string" },
       starts: { type: "string", default: "15" },
       imports: { type: "string", default: "10000" },
+      watchers: { type: "string", default: "1000" },
+      replayed: { type: "string", default: "50000" },
       keep: { type: "string" },
       check: { type: "boolean", default: false },
     },
@@ -53,6 +59,8 @@ export function readOptions(): Options {
     sessions: countOf("sessions", values.sessions ?? String(Math.ceil(events / 100))),
     starts: countOf("starts", values.starts),
     imports: countOf("imports", values.imports),
+    watchers: countOf("watchers", values.watchers),
+    replayed: countOf("replayed", values.replayed),
     keep: values.keep,
     check: values.check,
   };

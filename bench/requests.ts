@@ -9,11 +9,13 @@ import {
 import { RunService } from "../gen/toolmark/engine/v1/run_service_pb.js";
 import { HookDecision } from "../gen/toolmark/v1/hook_pb.js";
 import { StartGate } from "../gen/toolmark/v1/run_pb.js";
+import { HistoryService, type WatchEventsResponse } from "../gen/toolmark/v1/history_service_pb.js";
 import { SessionKind } from "../gen/toolmark/v1/session_pb.js";
 import { SessionService } from "../gen/toolmark/v1/session_service_pb.js";
 
 export const PUBLISH_HOOK_PATH = `/${EvidenceService.typeName}/PublishHook`;
 export const ACCEPT_TURN_PATH = `/${CallService.typeName}/AcceptTurn`;
+export const WATCH_EVENTS_PATH = `/${HistoryService.typeName}/WatchEvents`;
 
 const ID_PREFIX = "bench-";
 const ID_DIGITS = "9999999999";
@@ -29,7 +31,8 @@ export interface Frames {
   readonly idWidth: number;
 }
 
-function frame<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Buffer {
+/** A message as gRPC and Connect frame it in a stream. */
+export function frame<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Buffer {
   const body = toBinary(schema, message);
   const prefix = Buffer.alloc(GRPC_PREFIX_BYTES);
   prefix.writeUInt32BE(body.length, 1);
@@ -66,6 +69,8 @@ export class Preparation {
   readonly #sessions: Client<typeof SessionService>;
   readonly #runs: Client<typeof RunService>;
   readonly #calls: Client<typeof CallService>;
+  readonly #evidence: Client<typeof EvidenceService>;
+  readonly #history: Client<typeof HistoryService>;
   #requests = 0;
 
   constructor(address: string) {
@@ -75,6 +80,8 @@ export class Preparation {
     this.#sessions = createClient(SessionService, transport);
     this.#runs = createClient(RunService, transport);
     this.#calls = createClient(CallService, transport);
+    this.#evidence = createClient(EvidenceService, transport);
+    this.#history = createClient(HistoryService, transport);
   }
 
   async beginRun(): Promise<ActiveRun> {
@@ -104,6 +111,15 @@ export class Preparation {
     const [call] = toolCalls;
     if (call === undefined) throw new Error("AcceptTurn returned no call");
     return call.toolCallId;
+  }
+
+  /** One event about a call. */
+  async publishHook(run: ActiveRun, toolCallId: string): Promise<void> {
+    await this.#evidence.publishHook({ ...hook(run, toolCallId), requestId: this.#requestId() });
+  }
+
+  watchEvents(sessionId: string, cursor = ""): AsyncIterable<WatchEventsResponse> {
+    return this.#history.watchEvents({ sessionId, cursor });
   }
 
   close(): void {
@@ -137,9 +153,8 @@ function turn({ sessionId, runId }: ActiveRun) {
   };
 }
 
-/** Hook outcomes about one call. */
-export function hookFrames({ sessionId, runId }: ActiveRun, toolCallId: string): Frames {
-  const request = create(PublishHookRequestSchema, {
+function hook({ sessionId, runId }: ActiveRun, toolCallId: string) {
+  return {
     sessionId,
     runId,
     requestId: REQUEST_ID,
@@ -151,7 +166,12 @@ export function hookFrames({ sessionId, runId }: ActiveRun, toolCallId: string):
       decision: HookDecision.INFO,
       text: TEXT,
     },
-  });
+  };
+}
+
+/** Hook outcomes about one call. */
+export function hookFrames(run: ActiveRun, toolCallId: string): Frames {
+  const request = create(PublishHookRequestSchema, hook(run, toolCallId));
   return joinFrames(PUBLISH_HOOK_PATH, [frame(PublishHookRequestSchema, request)]);
 }
 

@@ -6,6 +6,7 @@ import { measureLoad } from "./load-rates.js";
 import { readOptions, type Options } from "./options.js";
 import { print, type Bar } from "./report.js";
 import { measureStartUp } from "./start-up.js";
+import { measureWatch } from "./watch.js";
 
 const TMPFS_MAGIC = 0x01021994;
 
@@ -28,6 +29,7 @@ async function runParts(options: Options, folder: string): Promise<readonly Bar[
   if (options.parts.includes("import")) {
     bars.push(...(await measureImport(options.rounds, options.imports, folder)));
   }
+  if (options.parts.includes("watch")) bars.push(...(await measureWatch(options, folder)));
   return bars;
 }
 

@@ -1,0 +1,136 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { LoadGenerator } from "./generator.js";
+import { atMost, barColumns, type Bar, column, grouped, median, print } from "./report.js";
+import { hookFrames } from "./requests.js";
+import type { WatchClient, Watchers } from "./watch-client.js";
+import {
+  type Listener,
+  LISTENERS,
+  watchOfBare,
+  watchOfService,
+  type WatchSubjects,
+} from "./watch-subjects.js";
+
+const TIME_RATIO_MAX = 3;
+const P99_RATIO_MAX = 1.3;
+const WRITES_PER_SECOND = 200;
+const WRITES_IN_FLIGHT_MAX = 64;
+const BROADCAST_EVERY_MS = 1000;
+
+/** What a broadcast is measured with. */
+export interface Broadcasting {
+  readonly subjects: WatchSubjects;
+  readonly client: WatchClient;
+  readonly generator: LoadGenerator;
+  readonly watchers: number;
+  readonly rounds: number;
+  readonly seconds: number;
+}
+
+/** One figure of each broadcast, or of each round. */
+interface Figures {
+  readonly bareMs: number[];
+  readonly serviceMs: number[];
+  readonly idleP99Ms: number[];
+  readonly busyP99Ms: number[];
+}
+
+/**
+ * How long one event takes to the last of many watchers, beside a server that writes equal bytes to as many streams;
+ * and what that does to a writer to another session.
+ */
+export async function measureBroadcast(broadcasting: Broadcasting): Promise<readonly Bar[]> {
+  const { watchers, rounds } = broadcasting;
+  print(
+    `\none event a second to ${grouped(watchers)} watchers, until the last has it; ` +
+      `${WRITES_PER_SECOND} writes a second to another session; medians of ${rounds} rounds`,
+  );
+  print(`${"".padEnd(28)}${["ms", "ratio", "at most"].map(column).join("")}`);
+  const bars: Bar[] = [];
+  for (const listener of LISTENERS) {
+    bars.push(...report(listener, await measureListener(broadcasting, listener)));
+  }
+  return bars;
+}
+
+function report({ name }: Listener, figures: Figures): readonly Bar[] {
+  const { bareMs, serviceMs, idleP99Ms, busyP99Ms } = figures;
+  const time = atMost(`broadcast, ${name}`, median(serviceMs) / median(bareMs), TIME_RATIO_MAX);
+  const p99 = median(busyP99Ms) / median(idleP99Ms);
+  const written = atMost(`write p99 beside, ${name}`, p99, P99_RATIO_MAX);
+  row(`bare broadcast, ${name}`, bareMs);
+  row(time.name, serviceMs, time);
+  row(`write p99, ${name}`, idleP99Ms);
+  row(written.name, busyP99Ms, written);
+  return [time, written];
+}
+
+function row(name: string, valuesMs: readonly number[], bar?: Bar): void {
+  const columns = bar === undefined ? "" : barColumns(bar);
+  print(`${name.padEnd(28)}${column(median(valuesMs).toFixed(1))}${columns}`);
+}
+
+async function measureListener(broadcasting: Broadcasting, listener: Listener): Promise<Figures> {
+  const { subjects, client, watchers, rounds } = broadcasting;
+  const bare = await client.open(watchOfBare(subjects, listener), watchers);
+  const service = await client.open(await watchOfService(subjects, listener), watchers);
+  await Promise.all([bare.received(), service.received()]);
+  const figures: Figures = { bareMs: [], serviceMs: [], idleP99Ms: [], busyP99Ms: [] };
+  for (let round = 0; round <= rounds; round += 1) {
+    const measured = await measureRound(broadcasting, { bare, service });
+    // The first round warms up.
+    if (round === 0) continue;
+    figures.bareMs.push(...measured.bareMs);
+    figures.serviceMs.push(...measured.serviceMs);
+    figures.idleP99Ms.push(measured.idleP99Ms);
+    figures.busyP99Ms.push(measured.busyP99Ms);
+  }
+  await Promise.all([bare.close(), service.close()]);
+  return figures;
+}
+
+interface Round extends Pick<Figures, "bareMs" | "serviceMs"> {
+  readonly idleP99Ms: number;
+  readonly busyP99Ms: number;
+}
+
+async function measureRound(
+  broadcasting: Broadcasting,
+  { bare, service }: { readonly bare: Watchers; readonly service: Watchers },
+): Promise<Round> {
+  const { subjects, seconds } = broadcasting;
+  const bareMs: number[] = [];
+  for (let count = 0; count < seconds; count += 1) {
+    const startMs = Number(await subjects.bare.ask("broadcast"));
+    bareMs.push((await bare.received()).lastMs - startMs);
+  }
+  const idleP99Ms = await writeP99Ms(broadcasting);
+  const busy = writeP99Ms(broadcasting);
+  const serviceMs: number[] = [];
+  for (let count = 0; count < seconds; count += 1) {
+    // In the middle of its second: not while the writer begins.
+    await sleep(BROADCAST_EVERY_MS / 2);
+    serviceMs.push(await broadcastMs(subjects, service));
+    await sleep(BROADCAST_EVERY_MS / 2);
+  }
+  return { bareMs, serviceMs, idleP99Ms, busyP99Ms: await busy };
+}
+
+/** From the commit of an event until its last watcher has it. */
+async function broadcastMs(
+  { service, preparation, watched }: WatchSubjects,
+  watchers: Watchers,
+): Promise<number> {
+  const received = watchers.received();
+  await preparation.publishHook(watched, watched.toolCallId);
+  const { lastMs } = await received;
+  const committedMs = (await service.ask("committedMs")) as Readonly<Record<string, number>>;
+  return lastMs - (committedMs[watched.sessionId] ?? Number.NaN);
+}
+
+async function writeP99Ms({ generator, subjects, seconds }: Broadcasting): Promise<number> {
+  const { service, other } = subjects;
+  const pace = { connections: 1, streams: WRITES_IN_FLIGHT_MAX, perSecond: WRITES_PER_SECOND };
+  const frames = hookFrames(other, other.toolCallId);
+  return (await generator.load(service.grpcAddress, frames, pace, seconds)).p99Ms;
+}
