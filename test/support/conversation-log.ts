@@ -1,14 +1,17 @@
 import { create, fromJson, toJson } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import * as fc from "fast-check";
+import { AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
 import { EventSchema, type Event } from "../../gen/toolmark/v1/event_pb.js";
 import { ActorSchema } from "../../gen/toolmark/v1/origin_pb.js";
+import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { DelegationKind, DelegationSchema, SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import { SessionState } from "../../gen/toolmark/v1/session_pb.js";
 import { ToolCallSchema } from "../../gen/toolmark/v1/tool_call_pb.js";
 import type { DraftEvent } from "../../src/domain/session-state.js";
 import { Decider } from "./decider.js";
+import { asked, idIn, openAction, review } from "./rule-commands.js";
 import { histories, ruleStep, type RuleStep } from "./ledger-steps.js";
 import { RecordLog } from "./record-log.js";
 import { actionOf, type Action } from "./step-actions.js";
@@ -16,6 +19,8 @@ import { actionOf, type Action } from "./step-actions.js";
 export const ROOT = "ses_1";
 export const CHILD = "ses_2";
 const STEPS_MAX = 40;
+/** One log of so many begins with a review that is handed over. */
+const HANDED_OVER_OF = 4;
 
 /** What a server would give of a root session and one that works for a call of it. */
 export interface RecordedLog {
@@ -42,7 +47,7 @@ function recordLog(
   kind: SessionKind,
   pick: number,
 ): RecordedLog {
-  const parent = play(root);
+  const parent = play(root, pick % HANDED_OVER_OF === 0);
   const delegating = delegate(parent, pick);
   const below = play(child);
   const events = [
@@ -54,9 +59,10 @@ function recordLog(
   return { events, bytes: new Map(bodies.map(({ sha256, data }) => [hexOf(sha256), data])) };
 }
 
-/** Drives the rules through a history. */
-function play(steps: readonly RuleStep[]): Decider {
+/** Drives the rules through a history, behind a call whose review was handed over to a person if that is wanted. */
+function play(steps: readonly RuleStep[], isHandedOver = false): Decider {
   const decider = new Decider(StartGate.OFF);
+  if (isHandedOver) handOver(decider);
   const log = new RecordLog<DraftEvent>();
   for (const step of steps) {
     log.add(decider.history.slice(log.entries.length));
@@ -66,6 +72,17 @@ function play(steps: readonly RuleStep[]): Decider {
     if (action !== undefined) take(decider, action);
   }
   return decider;
+}
+
+/** Histories of single steps seldom come to it: a review asks, and the person who is asked allows. */
+function handOver(decider: Decider): void {
+  const [toolCallId = ""] = decider.calls("handed over");
+  const reviewId = idIn(decider.given(review(toolCallId)), "hook");
+  const provenance = AskProvenance.HOOK_GUARDRAIL;
+  decider.answer(
+    asked(decider, openAction(toolCallId, { reviewId, provenance })),
+    Verdict.ALLOW_ONCE,
+  );
 }
 
 function take(decider: Decider, action: Action): void {
