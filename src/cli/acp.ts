@@ -1,14 +1,13 @@
 import type * as Sdk from "@agentclientprotocol/sdk";
 import { Readable, Writable } from "node:stream";
 import { EXIT_CODE, type ExitCode } from "../server/exit-code.js";
-import { ServerUnreachableError } from "../server/import-link.js";
-import { openServerLink, serverFaultOf, type ServerLink } from "../server/server-link.js";
+import { serverFaultOf, type ServerLink } from "../server/server-link.js";
 import { mintCorrelationId } from "../server/system.js";
 import { readVersion } from "../server/version.js";
 import { serveAcp } from "./acp-serve.js";
-import { readFlags, UsageError, type CommandUsage, type FlagValues } from "./command-line.js";
+import { sessionAndFlags, UsageError, type CommandUsage } from "./command-line.js";
+import { linked, SERVER_FLAG, serverUrl } from "./server-flag.js";
 
-const DEFAULT_URL = "http://127.0.0.1:7070";
 const SDK = "@agentclientprotocol/sdk";
 
 const USAGE: CommandUsage = {
@@ -18,35 +17,27 @@ const USAGE: CommandUsage = {
     "editor runs this command as it would run an agent. It shows what is recorded and puts open asks to the\n" +
     `user. Needs the package ${SDK}. It ends when the editor closes standard input.`,
   flags: {
-    to: {
-      value: "url",
-      help: `the server, by its gRPC or its HTTP port (default: ${DEFAULT_URL})`,
-    },
+    to: SERVER_FLAG,
   },
 };
 
 /** `toolmark acp`. Standard output carries the protocol alone. Throws UsageError. */
-export async function acpCommand([first = "", ...rest]: readonly string[]): Promise<ExitCode> {
-  const hasSession = first !== "" && !first.startsWith("-");
-  const flags = readFlags(hasSession ? rest : [first, ...rest].filter(isGiven), USAGE);
-  if (flags === undefined) return EXIT_CODE.ok;
-  if (!hasSession) throw new UsageError("the session is missing");
-  const url = urlOf(flags);
+export async function acpCommand(args: readonly string[]): Promise<ExitCode> {
+  const given = sessionAndFlags(args, USAGE);
+  if (given === undefined) return EXIT_CODE.ok;
+  const { sessionId, flags } = given;
+  const url = serverUrl(flags);
   const sdk = await importSdk();
   const link = await linked(url);
   try {
-    await requireSession(link, first);
+    await requireSession(link, sessionId);
     const stream = sdk.ndJsonStream(webWritable(process.stdout), webReadable(process.stdin));
     const version = readVersion();
-    await serveAcp({ sdk, link, sessionId: first, stream, version, mintRequestId, log });
+    await serveAcp({ sdk, link, sessionId, stream, version, mintRequestId, log });
     return EXIT_CODE.ok;
   } finally {
     link.close();
   }
-}
-
-function isGiven(arg: string): boolean {
-  return arg !== "";
 }
 
 function mintRequestId(): string {
@@ -66,22 +57,6 @@ async function importSdk(): Promise<typeof Sdk> {
     if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
     throw new UsageError(`the package ${SDK} is not installed: npm install ${SDK}`);
   }
-}
-
-function urlOf({ to }: FlagValues): string {
-  const text = typeof to === "string" ? to : DEFAULT_URL;
-  const url = text.includes("://") ? text : `http://${text}`;
-  if (!/^https?:\/\/[^/]+\/?$/.test(url) || !URL.canParse(url)) {
-    throw new UsageError(`--to: "${text}" is not http://host:port`);
-  }
-  return new URL(url).origin;
-}
-
-async function linked(url: string): Promise<ServerLink> {
-  return openServerLink(url).catch((error: unknown) => {
-    if (error instanceof ServerUnreachableError) throw new UsageError(error.message);
-    throw error;
-  });
 }
 
 async function requireSession({ sessions }: ServerLink, sessionId: string): Promise<void> {

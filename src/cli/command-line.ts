@@ -29,6 +29,43 @@ export const STORE_FLAG: Flag = {
 };
 export const JSON_FLAG: Flag = { help: "print one JSON document" };
 
+/** What is no flag of the command and no flag's value, and the flags. What stands behind `--` is no flag either. */
+export function operandsAmong(
+  args: readonly string[],
+  { flags }: CommandUsage,
+): { operands: string[]; rest: string[] } {
+  const operands: string[] = [];
+  const rest: string[] = [];
+  for (let at = 0; at < args.length; at += 1) {
+    const arg = args[at] ?? "";
+    if (arg === "--") return { operands: [...operands, ...args.slice(at + 1)], rest };
+    if (!arg.startsWith("-")) {
+      operands.push(arg);
+      continue;
+    }
+    rest.push(arg);
+    const next = args[at + 1];
+    if (flags[arg.slice(2)]?.value === undefined || next === undefined) continue;
+    rest.push(next);
+    at += 1;
+  }
+  return { operands, rest };
+}
+
+/** The one session that a command is about, and the flags. Absent if its help was asked for. Throws UsageError. */
+export function sessionAndFlags(
+  args: readonly string[],
+  usage: CommandUsage,
+): { sessionId: string; flags: FlagValues } | undefined {
+  const { operands, rest } = operandsAmong(args, usage);
+  const flags = readFlags(rest, usage);
+  if (flags === undefined) return undefined;
+  const [sessionId, ...more] = operands.filter((operand) => operand !== "");
+  if (sessionId === undefined) throw new UsageError("the session is missing");
+  if (more.length > 0) throw new UsageError("one session at a time");
+  return { sessionId, flags };
+}
+
 /** The flags given; absent if the help was asked for, and printed. Throws UsageError. */
 export function readFlags(args: readonly string[], usage: CommandUsage): FlagValues | undefined {
   const options: FlagOptions = { help: { type: "boolean" } };

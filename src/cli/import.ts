@@ -1,11 +1,12 @@
 import { EXIT_CODE, type ExitCode } from "../server/exit-code.js";
-import { openImportLink, ServerUnreachableError, type ImportLink } from "../server/import-link.js";
 import { importSessions, type ImportReport } from "../server/import-sessions.js";
 import { LegacyDirectoryError, type LegacyDirectory } from "../server/legacy-dir.js";
 import { openLegacyPaths } from "../server/legacy-paths.js";
+import type { ServerLink } from "../server/server-link.js";
 import { holdingSignals } from "../server/signal-cleanup.js";
 import {
   JSON_FLAG,
+  operandsAmong,
   readFlags,
   say,
   sayJson,
@@ -16,8 +17,8 @@ import {
 } from "./command-line.js";
 import { importText } from "./import-text.js";
 import { ProgressBar } from "./progress-bar.js";
+import { linked, SERVER_FLAG, serverUrl } from "./server-flag.js";
 
-const DEFAULT_URL = "http://127.0.0.1:7070";
 const CONCURRENCY = 8;
 const CONCURRENCY_MAX = 64;
 const COUNT = /^[1-9]\d?$/;
@@ -31,10 +32,7 @@ const USAGE: CommandUsage = {
     "again, the command goes on where it stopped: what the server has from equal files stays as it is. The\n" +
     "files are never written to.",
   flags: {
-    to: {
-      value: "url",
-      help: `the server, by its gRPC or its HTTP port (default: ${DEFAULT_URL})`,
-    },
+    to: SERVER_FLAG,
     owner: { value: "name", help: "who owns the sessions (default: nobody)" },
     concurrency: {
       value: "count",
@@ -51,7 +49,7 @@ const USAGE: CommandUsage = {
 
 /** `toolmark import`. Throws UsageError, and errors of the file system. */
 export async function importCommand(args: readonly string[]): Promise<ExitCode> {
-  const { paths, rest } = pathsAmong(args);
+  const { operands: paths, rest } = operandsAmong(args, USAGE);
   const flags = readFlags(rest, USAGE);
   if (flags === undefined) return EXIT_CODE.ok;
   if (paths.length === 0) throw new UsageError("a folder or files are missing");
@@ -78,7 +76,7 @@ interface Plan {
 
 interface Means {
   readonly directories: readonly LegacyDirectory[];
-  readonly link: ImportLink | undefined;
+  readonly link: ServerLink | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -121,20 +119,11 @@ function runToSignal<Answer>(work: (signal: AbortSignal) => Promise<Answer>): Pr
 function planOf(flags: FlagValues): Plan {
   const { owner, session } = flags;
   return {
-    url: flags["dry-run"] === true ? undefined : urlOf(flags),
+    url: flags["dry-run"] === true ? undefined : serverUrl(flags),
     owner: typeof owner === "string" ? owner : "",
     concurrency: concurrencyOf(flags),
     sessionId: typeof session === "string" ? session : undefined,
   };
-}
-
-function urlOf({ to }: FlagValues): string {
-  const text = typeof to === "string" ? to : DEFAULT_URL;
-  const url = text.includes("://") ? text : `http://${text}`;
-  if (!/^https?:\/\/[^/]+\/?$/.test(url) || !URL.canParse(url)) {
-    throw new UsageError(`--to: "${text}" is not http://host:port`);
-  }
-  return new URL(url).origin;
 }
 
 function concurrencyOf({ concurrency: text }: FlagValues): number {
@@ -163,31 +152,4 @@ function requireLogAlone(
   const families = directories.flatMap((directory) => directory.families);
   if (families.length === 1 && families[0]?.snapshot === undefined) return;
   throw new UsageError("--session is for one log without a snapshot");
-}
-
-async function linked(url: string): Promise<ImportLink> {
-  return openImportLink(url).catch((error: unknown) => {
-    if (error instanceof ServerUnreachableError) throw new UsageError(error.message);
-    throw error;
-  });
-}
-
-/** What is no flag and no flag's value. */
-function pathsAmong(args: readonly string[]): { paths: string[]; rest: string[] } {
-  const paths: string[] = [];
-  const rest: string[] = [];
-  for (let at = 0; at < args.length; at += 1) {
-    const arg = args[at] ?? "";
-    if (arg === "--") return { paths: [...paths, ...args.slice(at + 1)], rest };
-    if (!arg.startsWith("-")) {
-      paths.push(arg);
-      continue;
-    }
-    rest.push(arg);
-    const next = args[at + 1];
-    if (USAGE.flags[arg.slice(2)]?.value === undefined || next === undefined) continue;
-    rest.push(next);
-    at += 1;
-  }
-  return { paths, rest };
 }

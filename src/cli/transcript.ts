@@ -5,11 +5,10 @@ import {
 } from "../../gen/toolmark/v1/history_service_pb.js";
 import { transcriptText } from "../projection/transcript-text.js";
 import { EXIT_CODE, type ExitCode } from "../server/exit-code.js";
-import { ServerUnreachableError } from "../server/import-link.js";
-import { openServerLink, serverFaultOf, type ServerLink } from "../server/server-link.js";
-import { readFlags, UsageError, type CommandUsage, type FlagValues } from "./command-line.js";
+import { serverFaultOf, type ServerLink } from "../server/server-link.js";
+import { sessionAndFlags, UsageError, type CommandUsage, type FlagValues } from "./command-line.js";
+import { linked, SERVER_FLAG, serverUrl } from "./server-flag.js";
 
-const DEFAULT_URL = "http://127.0.0.1:7070";
 const COLUMNS = 80;
 const COLUMNS_MIN = 40;
 const COLUMNS_MAX = 120;
@@ -20,23 +19,17 @@ const USAGE: CommandUsage = {
     "Prints the account of a session: what was said, what was called, what hooks and people said about each\n" +
     "call, and how it ended. Sessions that work for a call are named; each has a transcript of its own.",
   flags: {
-    to: {
-      value: "url",
-      help: `the server, by its gRPC or its HTTP port (default: ${DEFAULT_URL})`,
-    },
+    to: SERVER_FLAG,
     json: { help: "print one entry a line, each as a JSON document (toolmark.v1.TranscriptEntry)" },
   },
 };
 
 /** `toolmark transcript`. Throws UsageError. */
 export async function transcriptCommand(args: readonly string[]): Promise<ExitCode> {
-  const { sessionIds, rest } = sessionAmong(args);
-  const flags = readFlags(rest, USAGE);
-  if (flags === undefined) return EXIT_CODE.ok;
-  const [sessionId, ...more] = sessionIds;
-  if (sessionId === undefined) throw new UsageError("the session is missing");
-  if (more.length > 0) throw new UsageError("one session at a time");
-  const link = await linked(urlOf(flags));
+  const given = sessionAndFlags(args, USAGE);
+  if (given === undefined) return EXIT_CODE.ok;
+  const { sessionId, flags } = given;
+  const link = await linked(serverUrl(flags));
   try {
     return await printed(link, sessionId, lineOf(flags));
   } finally {
@@ -110,40 +103,4 @@ class Output {
     });
     return this.#isHeard;
   }
-}
-
-function urlOf({ to }: FlagValues): string {
-  const text = typeof to === "string" ? to : DEFAULT_URL;
-  const url = text.includes("://") ? text : `http://${text}`;
-  if (!/^https?:\/\/[^/]+\/?$/.test(url) || !URL.canParse(url)) {
-    throw new UsageError(`--to: "${text}" is not http://host:port`);
-  }
-  return new URL(url).origin;
-}
-
-async function linked(url: string): Promise<ServerLink> {
-  return openServerLink(url).catch((error: unknown) => {
-    if (error instanceof ServerUnreachableError) throw new UsageError(error.message);
-    throw error;
-  });
-}
-
-/** What is no flag and no flag's value. */
-function sessionAmong(args: readonly string[]): { sessionIds: string[]; rest: string[] } {
-  const sessionIds: string[] = [];
-  const rest: string[] = [];
-  for (let at = 0; at < args.length; at += 1) {
-    const arg = args[at] ?? "";
-    if (arg === "--") return { sessionIds: [...sessionIds, ...args.slice(at + 1)], rest };
-    if (!arg.startsWith("-")) {
-      sessionIds.push(arg);
-      continue;
-    }
-    rest.push(arg);
-    const next = args[at + 1];
-    if (USAGE.flags[arg.slice(2)]?.value === undefined || next === undefined) continue;
-    rest.push(next);
-    at += 1;
-  }
-  return { sessionIds, rest };
 }

@@ -4,7 +4,6 @@ import { decodeLog } from "../legacy/decode-log.js";
 import { decodeSnapshot } from "../legacy/decode-snapshot.js";
 import { sessionIdOfStem } from "../legacy/file-names.js";
 import { isMalformed } from "../legacy/malformed.js";
-import type { ImportLink } from "./import-link.js";
 import {
   fileOf,
   type LegacyDirectory,
@@ -20,6 +19,7 @@ import {
   type RefusedSession,
 } from "./refused-session.js";
 import { NothingKeptError, sendSession, type Patience } from "./send-session.js";
+import type { ServerLink } from "./server-link.js";
 import { monotonicMs } from "./system.js";
 
 /** Numbers of records, over all sessions that the server has now. */
@@ -44,7 +44,7 @@ const SUMMARY_FIELDS = Object.keys(NOTHING) as SummaryField[];
 export interface ImportOptions {
   readonly directories: readonly LegacyDirectory[];
   /** Absent: files are read and nothing is sent. */
-  readonly link: ImportLink | undefined;
+  readonly link: ServerLink | undefined;
   /** Empty: nobody's. */
   readonly owner: string;
   /** Sessions that are read and sent at the same time; no others are in memory. */
@@ -215,7 +215,7 @@ class ImportWork {
     return { file, reason: "SESSION_ID_UNKNOWN", message };
   }
 
-  async #send(link: ImportLink, family: LegacyFamily, session: ReadSession): Promise<void> {
+  async #send(link: ServerLink, family: LegacyFamily, session: ReadSession): Promise<void> {
     const { owner, signal, patience } = this.options;
     try {
       const sent = await sendSession(link, { ...session, owner }, signal, patience);

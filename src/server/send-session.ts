@@ -4,7 +4,7 @@ import { ErrorInfoSchema, type ErrorInfo } from "../../gen/google/rpc/error_deta
 import { LegacySourceFormat, type LegacySummary } from "../../gen/toolmark/v1/legacy_pb.js";
 import type { ImportSessionResponse } from "../../gen/toolmark/v1/session_service_pb.js";
 import { digestOf, sha256 } from "../domain/sha256.js";
-import type { ImportLink } from "./import-link.js";
+import type { ServerLink } from "./server-link.js";
 import type { LegacySources } from "./legacy-dir.js";
 
 /** How often the same is tried without any progress, and how long the first wait is; each next one is twice as long. */
@@ -39,6 +39,10 @@ const TRANSIENT_REASONS = new Set([
   // The server has dropped what it had of the source: it is sent again.
   "SOURCE_MISMATCH",
 ]);
+const MIB = 1024 * 1024;
+/** What a request has beside the bytes of its parts, at most. */
+const BESIDE_PARTS_BYTES = 16 * 1024;
+const PART_BYTES_MIN = 4 * 1024;
 /** What a connection that broke, or could not be made, looks like when no server says a reason. */
 const CONNECTION_CODES = new Set([Code.Unavailable, Code.Aborted, Code.Internal, Code.Canceled]);
 
@@ -48,7 +52,7 @@ const CONNECTION_CODES = new Set([Code.Unavailable, Code.Aborted, Code.Internal,
  * NothingKeptError when nothing went on in spite of all patience.
  */
 export async function sendSession(
-  link: ImportLink,
+  link: ServerLink,
   session: SessionToSend,
   signal: AbortSignal,
   { attempts, firstWaitMs }: Patience = PATIENCE,
@@ -82,16 +86,19 @@ class Sending {
   readonly #sources: readonly Source[];
   readonly #totalBytes: number;
   readonly #requestId: string;
+  /** Bytes of sources that one request may carry. */
+  readonly #partBytes: number;
   #highestBytes = 0;
 
   constructor(
-    private readonly link: ImportLink,
+    private readonly link: ServerLink,
     private readonly session: SessionToSend,
     private readonly signal: AbortSignal,
   ) {
     this.#sources = sourcesOf(session.sources);
     this.#totalBytes = this.#sources.reduce((sum, { bytes }) => sum + bytes.length, 0);
     this.#requestId = requestIdOf(session, this.#sources);
+    this.#partBytes = partBytesFor(link.messageBytes);
   }
 
   /** The most that the server ever had of the sources. */
@@ -102,7 +109,7 @@ class Sending {
   /** From where the server says that it is. What fits into one request needs no question. */
   async run(): Promise<SentSession> {
     let received = this.#sources.map(() => 0);
-    if (this.#totalBytes > this.link.partBytes) {
+    if (this.#totalBytes > this.#partBytes) {
       const { sent, progress } = await this.#request([]);
       if (sent !== undefined) return sent;
       received = progress;
@@ -147,7 +154,7 @@ class Sending {
   /** As much of the rest as one request may carry. An empty source is a part of its own: no parts are a question. */
   #partsAfter(received: readonly number[]): Part[] {
     const parts: Part[] = [];
-    let room = this.link.partBytes;
+    let room = this.#partBytes;
     for (const [index, { format, bytes }] of this.#sources.entries()) {
       const offset = received[index] ?? 0;
       const data = bytes.subarray(offset, offset + room);
@@ -201,4 +208,9 @@ function requestIdOf({ sessionId, owner }: SessionToSend, sources: readonly Sour
 
 function sumOf(counts: readonly number[]): number {
   return counts.reduce((sum, count) => sum + count, 0);
+}
+
+function partBytesFor(messageBytes: number): number {
+  const room = messageBytes === 0 ? MIB : messageBytes - BESIDE_PARTS_BYTES;
+  return Math.max(PART_BYTES_MIN, Math.min(MIB, room));
 }

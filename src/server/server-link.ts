@@ -9,13 +9,19 @@ import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
 import { InfoService } from "../../gen/toolmark/v1/info_service_pb.js";
 import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
-import { ServerUnreachableError } from "./import-link.js";
 
 const PING_INTERVAL_MS = 20_000;
 const FIRST_ANSWER_TIMEOUT_MS = 10_000;
 
-/** A connection to a server, over which a session is read and its asks are answered. It connects again by itself. */
+/** Nobody that speaks the protocol answers at an address. */
+export class ServerUnreachableError extends Error {
+  override readonly name = "ServerUnreachableError";
+}
+
+/** A connection of a command to a server. It connects again by itself. */
 export interface ServerLink {
+  /** Bytes that one request may have. 0 if the server does not say. */
+  readonly messageBytes: number;
   readonly sessions: Client<typeof SessionService>;
   readonly history: Client<typeof HistoryService>;
   readonly approvals: Client<typeof ApprovalService>;
@@ -27,6 +33,7 @@ export interface ServerLink {
  * ServerUnreachableError.
  */
 export async function openServerLink(baseUrl: string): Promise<ServerLink> {
+  // A long answer is no dead connection: pings tell, so no call needs a deadline.
   const sessionManager = new Http2SessionManager(baseUrl, { pingIntervalMs: PING_INTERVAL_MS });
   const options = { baseUrl, sessionManager };
   const wires: readonly (() => Transport)[] = [
@@ -36,11 +43,13 @@ export async function openServerLink(baseUrl: string): Promise<ServerLink> {
   let fault: ConnectError | undefined;
   for (const wire of wires) {
     const transport = wire();
-    const silence = await silenceOf(transport);
-    if (silence === undefined) return linkOver(transport, sessionManager);
-    fault ??= silence;
+    const messageBytes = await messageBytesOf(transport);
+    if (typeof messageBytes === "number") {
+      return linkOver(transport, sessionManager, messageBytes);
+    }
+    fault ??= messageBytes;
     // Another protocol on the same port is of use only if there is a port.
-    if (silence.code === Code.Unavailable) break;
+    if (messageBytes.code === Code.Unavailable) break;
   }
   sessionManager.abort();
   throw new ServerUnreachableError(`${baseUrl}: no server answers (${fault?.rawMessage ?? ""})`, {
@@ -48,8 +57,13 @@ export async function openServerLink(baseUrl: string): Promise<ServerLink> {
   });
 }
 
-function linkOver(transport: Transport, sessionManager: Http2SessionManager): ServerLink {
+function linkOver(
+  transport: Transport,
+  sessionManager: Http2SessionManager,
+  messageBytes: number,
+): ServerLink {
   return {
+    messageBytes,
     sessions: createClient(SessionService, transport),
     history: createClient(HistoryService, transport),
     approvals: createClient(ApprovalService, transport),
@@ -59,12 +73,12 @@ function linkOver(transport: Transport, sessionManager: Http2SessionManager): Se
   };
 }
 
-/** Why the server does not answer over a transport. Absent if it does. */
-async function silenceOf(transport: Transport): Promise<ConnectError | undefined> {
+/** The largest request that the server takes, or why it does not say. */
+async function messageBytesOf(transport: Transport): Promise<number | ConnectError> {
   try {
     const timeoutMs = FIRST_ANSWER_TIMEOUT_MS;
-    await createClient(InfoService, transport).getServerInfo({}, { timeoutMs });
-    return undefined;
+    const info = await createClient(InfoService, transport).getServerInfo({}, { timeoutMs });
+    return Number(info.limits?.messageBytes ?? 0n);
   } catch (error) {
     if (error instanceof ConnectError) return error;
     throw error;

@@ -11,7 +11,7 @@ import { importCommand } from "../../src/cli/import.js";
 import { ProgressBar } from "../../src/cli/progress-bar.js";
 import { stemsOf } from "../../src/legacy/file-names.js";
 import { EXIT_CODE } from "../../src/server/exit-code.js";
-import { openImportLink } from "../../src/server/import-link.js";
+import { openServerLink } from "../../src/server/server-link.js";
 import { importSessions, type ImportReport } from "../../src/server/import-sessions.js";
 import { openLegacyPaths } from "../../src/server/legacy-paths.js";
 import {
@@ -258,7 +258,7 @@ describe("a session that cannot be imported keeps no other back", () => {
 
 describe("what is wrong with the server ends the import", () => {
   async function imported(server: FakeImportServer): Promise<ImportReport> {
-    const link = await openImportLink(server.url);
+    const link = await openServerLink(server.url);
     try {
       return await importSessions({
         directories: await openLegacyPaths([folder]),
