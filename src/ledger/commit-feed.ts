@@ -55,8 +55,11 @@ export class CommitFeed {
     return () => void this.#deadlines.delete(subscription);
   }
 
-  /** Calls `wake` with its id after each commit to the session, or to one of the tree. Returns how to stop. */
-  onEvents({ tenant, sessionId, tree }: EventScope, wake: (sessionId: string) => void): () => void {
+  /**
+   * Calls `wake` after each commit to the session, or to one of the tree, with its id and the sequence that it has come
+   * to, or may have. Returns how to stop.
+   */
+  onEvents({ tenant, sessionId, tree }: EventScope, wake: WakeOfEvents): () => void {
     const topic = tree === undefined ? sessionTopic(tenant, sessionId) : treeTopic(tenant, tree);
     const subscription = { wake };
     const subscriptions = this.#events.get(topic) ?? new Set();
@@ -101,7 +104,9 @@ export class CommitFeed {
       if (events.length === 0) continue;
       const tree = treeTopic(tenant, session);
       for (const topic of [sessionTopic(tenant, sessionId), tree]) {
-        for (const { wake } of this.#events.get(topic) ?? []) wake(sessionId);
+        for (const { wake } of this.#events.get(topic) ?? []) {
+          wake(sessionId, session.head.sequence);
+        }
       }
     }
   }
@@ -125,8 +130,10 @@ export interface EventScope extends SessionRef {
   readonly tree: SessionTree | undefined;
 }
 
+export type WakeOfEvents = (sessionId: string, sequence: bigint) => void;
+
 interface EventSubscription {
-  readonly wake: (sessionId: string) => void;
+  readonly wake: WakeOfEvents;
 }
 
 function sessionTopic(tenant: string, sessionId: string): string {
@@ -192,88 +199,4 @@ function deadlinesOf(writes: readonly CommandWrite[]): DeadlinesSet | undefined 
   if (earliestMs === Infinity || first === undefined || last === undefined) return undefined;
   const { timeMs: decidedMs, position: firstPosition } = first;
   return { earliestMs, decidedMs, firstPosition, lastPosition: last.position };
-}
-
-/** The longest time that a timer can wait, about 24 days. A longer one would fire at once. */
-const TIMEOUT_MAX_MS = 2 ** 31 - 1;
-
-/**
- * Remembers that it rang until somebody waits: a ring between a read and the wait after it is not lost. Rings do not
- * add up. Of several who wait at a time each is woken.
- */
-export class Bell {
-  readonly #waiting = new Set<() => void>();
-  #hasRung = false;
-
-  ring(): void {
-    this.#hasRung = this.#waiting.size === 0;
-    for (const wake of [...this.#waiting]) wake();
-  }
-
-  /**
-   * Resolves to true once rung, at once if it rang since the last wait; to false after `timeoutMs` (about 24 days if it
-   * is more, never if it is Infinity), or when one of the signals aborts. Does not keep the process alive.
-   */
-  rung(timeoutMs: number, ...signals: AbortSignal[]): Promise<boolean> {
-    if (this.#hasRung) {
-      this.#hasRung = false;
-      return Promise.resolve(true);
-    }
-    if (timeoutMs <= 0 || signals.some(({ aborted }) => aborted)) return Promise.resolve(false);
-    return new Promise((resolve) => {
-      const settle = (rang: boolean): void => {
-        clearTimeout(timer);
-        this.#waiting.delete(wake);
-        for (const stop of stops) stop();
-        resolve(rang);
-      };
-      const wake = (): void => {
-        settle(true);
-      };
-      const giveUp = (): void => {
-        settle(false);
-      };
-      const timer = timeoutMs === Infinity ? undefined : startTimer(giveUp, timeoutMs);
-      const stops = signals.map((signal) => whenAborted(signal, giveUp));
-      this.#waiting.add(wake);
-    });
-  }
-}
-
-function startTimer(end: () => void, timeoutMs: number): NodeJS.Timeout {
-  return setTimeout(end, Math.min(timeoutMs, TIMEOUT_MAX_MS)).unref();
-}
-
-/** Who waits for the abort of a signal, and the one listener that calls them. */
-interface SignalWaiters {
-  readonly calls: Set<{ readonly call: () => void }>;
-  readonly listener: () => void;
-}
-
-const waitersOfSignals = new WeakMap<AbortSignal, SignalWaiters>();
-
-/**
- * One listener for each signal, however many wait for it: with a listener each, adding one to a signal that all calls
- * share would take longer the more there are, and the signal would warn of a leak. Returns how to stop.
- */
-function whenAborted(signal: AbortSignal, call: () => void): () => void {
-  const waiters = waitersOfSignals.get(signal) ?? listenTo(signal);
-  const waiter = { call };
-  waiters.calls.add(waiter);
-  return () => {
-    if (!waiters.calls.delete(waiter) || waiters.calls.size > 0) return;
-    signal.removeEventListener("abort", waiters.listener);
-    waitersOfSignals.delete(signal);
-  };
-}
-
-function listenTo(signal: AbortSignal): SignalWaiters {
-  const calls: SignalWaiters["calls"] = new Set();
-  const listener = (): void => {
-    for (const { call } of [...calls]) call();
-  };
-  signal.addEventListener("abort", listener);
-  const waiters = { calls, listener };
-  waitersOfSignals.set(signal, waiters);
-  return waiters;
 }

@@ -1,5 +1,6 @@
 import { ClockJumps, type Due, type DueStore } from "./clock-jumps.js";
-import { Bell, type CommitFeed, type DeadlinesSet } from "./commit-feed.js";
+import { Bell } from "./bell.js";
+import type { CommitFeed, DeadlinesSet } from "./commit-feed.js";
 import { sessionKey } from "./live-session.js";
 import type { DueQuery, DueRecord, SessionRef } from "./store-port.js";
 

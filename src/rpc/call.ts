@@ -28,6 +28,8 @@ export interface CallContext {
   readonly signal: AbortSignal;
   /** The reason of `signal`, if it is aborted. A cheap look that makes no signal. */
   readonly aborted: Refusal | undefined;
+  /** Calls back when the call is aborted, unless it is already. Costs less than `signal`. Returns how to stop. */
+  whenAborted(call: () => void): () => void;
   /**
    * Aborted when the server begins to drain. A call that merely waits for something to happen
    * should answer now.

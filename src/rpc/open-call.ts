@@ -34,6 +34,7 @@ export abstract class OpenCall implements CallContext, UnverifiedCaller {
   #principal: Principal | undefined;
   #aborted: Refusal | undefined;
   #controller: AbortController | undefined;
+  #whenAborted: Set<{ readonly call: () => void }> | undefined;
   #correlationId: string | undefined;
   #finished = false;
   #encodedMessage: Message | undefined;
@@ -90,6 +91,14 @@ export abstract class OpenCall implements CallContext, UnverifiedCaller {
     if (this.#finished || this.#aborted !== undefined) return;
     this.#aborted = reason;
     this.#controller?.abort(reason);
+    for (const { call } of [...(this.#whenAborted ?? [])]) call();
+  }
+
+  whenAborted(call: () => void): () => void {
+    const waiter = { call };
+    this.#whenAborted ??= new Set();
+    this.#whenAborted.add(waiter);
+    return () => void this.#whenAborted?.delete(waiter);
   }
 
   cutOff(reason: Refusal): void {

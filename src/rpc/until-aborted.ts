@@ -18,7 +18,7 @@ export class UntilAborted implements AsyncIterable<Item>, AsyncIterator<Item, un
   #giveUp: (() => void) | undefined;
   /** The source was asked for something that it has not given. */
   #isStuck = false;
-  #isListening = false;
+  #stopListening: (() => void) | undefined;
   #isRefused = false;
   /** There is nothing more to ask the source for. */
   #isOver = false;
@@ -51,7 +51,7 @@ export class UntilAborted implements AsyncIterable<Item>, AsyncIterator<Item, un
 
   /** The next item, or the refusal as soon as the call is aborted. */
   #ask(): Promise<Next> {
-    this.#listen();
+    this.#stopListening ??= this.#call.whenAborted(this.#onAbort);
     this.#isStuck = true;
     return new Promise((resolve, reject) => {
       this.#giveUp = () => {
@@ -87,14 +87,8 @@ export class UntilAborted implements AsyncIterable<Item>, AsyncIterator<Item, un
     if (this.#isStuck) this.#giveUp?.();
   };
 
-  #listen(): void {
-    if (this.#isListening) return;
-    this.#isListening = true;
-    this.#call.signal.addEventListener("abort", this.#onAbort);
-  }
-
   #end(): void {
     this.#isOver = true;
-    if (this.#isListening) this.#call.signal.removeEventListener("abort", this.#onAbort);
+    this.#stopListening?.();
   }
 }

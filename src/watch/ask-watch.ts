@@ -7,7 +7,8 @@ import {
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { AskReader, Viewer } from "../ledger/ask-reader.js";
-import { Bell, type CommitFeed } from "../ledger/commit-feed.js";
+import { Bell } from "../ledger/bell.js";
+import type { CommitFeed } from "../ledger/commit-feed.js";
 import type { AskScope, IndexedAsk, Store } from "../ledger/store-port.js";
 import { decodeAskCursor, encodeAskCursor, scopeDigest, type AskPlace } from "./ask-cursor.js";
 import { Turns } from "./turns.js";

@@ -3,7 +3,8 @@ import { AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import type { AskReader, SettledAsk } from "../ledger/ask-reader.js";
-import { Bell, type CommitFeed } from "../ledger/commit-feed.js";
+import { Bell } from "../ledger/bell.js";
+import type { CommitFeed } from "../ledger/commit-feed.js";
 import type { WaitEnds } from "./ask-watch.js";
 
 export interface AwaitAskOptions {

@@ -4,7 +4,7 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { equalBytes } from "../domain/bytes.js";
 import { refuse, type Refusal } from "../domain/refusal.js";
 import { digestOf } from "../domain/sha256.js";
-import type { SessionRef } from "../ledger/store-port.js";
+import type { SessionRef, Store } from "../ledger/store-port.js";
 
 /** Where a watch of events stands: every event up to this position was given. */
 export interface EventPlace {
@@ -17,10 +17,18 @@ export interface EventPlace {
 
 /** What a watch is about, and in which log: a cursor of one is of no use for another. */
 export interface CursorScope {
-  readonly storeId: string;
   readonly generation: bigint;
-  readonly session: SessionRef;
-  readonly includeDescendants: boolean;
+  /** Digest of the store, the session and of whether those below it are meant too. */
+  readonly digest: string;
+}
+
+export function cursorScope(
+  { storeId, generation }: Pick<Store, "storeId" | "generation">,
+  { tenant, sessionId }: SessionRef,
+  includeDescendants: boolean,
+): CursorScope {
+  const digest = digestOf(["events", storeId, tenant, sessionId, String(includeDescendants)]);
+  return { generation, digest: Buffer.from(digest).toString("base64") };
 }
 
 export const BEGINNING: EventPlace = { position: 0n, sequence: 0n };
@@ -59,11 +67,9 @@ export function refuseMalformedCursor(): Refusal {
 
 function checkOf(
   { generation, position, sequence }: Pick<EventCursor, "generation" | "position" | "sequence">,
-  { storeId, session: { tenant, sessionId }, includeDescendants }: CursorScope,
+  { digest }: CursorScope,
 ): Uint8Array {
-  const scope = ["events", storeId, tenant, sessionId, String(includeDescendants)];
-  const place = [generation, position, sequence].map(String);
-  return digestOf([...scope, ...place]).subarray(0, CHECK_BYTES);
+  return digestOf([digest, generation, position, sequence]).subarray(0, CHECK_BYTES);
 }
 
 function decode(text: string): EventCursor | undefined {

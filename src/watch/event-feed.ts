@@ -17,18 +17,24 @@ export interface FedEvent {
   readonly isAfterRestore: boolean;
 }
 
+/** What a feed says: the next event, undefined if there is none yet, or why there can be none. */
+export type Fed = FedEvent | Refusal | undefined;
+
 /** Committed events in the order of their positions. */
 export interface EventFeed {
-  /** The next one, undefined if there is none yet, or why there can be none. */
-  next(): Promise<FedEvent | Refusal | undefined>;
-  /** Tells the feed that something was committed to a session. */
-  noteCommit(sessionId: string): void;
+  /** At once if the answer is at hand: most are, and waiting costs more than giving them. */
+  next(): Fed | Promise<Fed>;
+  /** Tells the feed that something was committed to a session, up to a sequence, or may have been. */
+  noteCommit(sessionId: string, sequence: bigint): void;
 }
 
 /** The events of one session. */
 export class SessionFeed implements EventFeed {
   readonly #tail: SessionTail;
   readonly #delegationPath: readonly DelegationStep[];
+  /** Highest sequence that is known to be committed, or that may be. */
+  #noted = 0n;
+  #isCaughtUp = false;
 
   private constructor(tail: SessionTail, delegationPath: readonly DelegationStep[]) {
     this.#tail = tail;
@@ -44,16 +50,29 @@ export class SessionFeed implements EventFeed {
     return new SessionFeed(await SessionTail.after(source, session, sequence), delegationPath);
   }
 
-  async next(): Promise<FedEvent | Refusal | undefined> {
+  next(): Fed | Promise<Fed> {
+    const ahead = this.#tail.nextAhead();
+    if (ahead !== undefined) return this.#fed(ahead);
+    if (this.#isCaughtUp && this.#tail.sequence >= this.#noted) return undefined;
+    return this.#read();
+  }
+
+  noteCommit(_sessionId: string, sequence: bigint): void {
+    if (sequence > this.#noted) this.#noted = sequence;
+  }
+
+  async #read(): Promise<Fed> {
     const checked = await this.#tail.next();
+    // Everything committed from now on is noted, so that nothing has to be read to know that there is nothing.
+    if (checked === undefined) this.#isCaughtUp = true;
+    return this.#fed(checked);
+  }
+
+  #fed(checked: CheckedEvent | Refusal | undefined): Fed {
     if (checked === undefined || isRefusal(checked)) return checked;
     const { position, sequence } = checked.event;
     const { isAfterRestore } = this.#tail;
     const delegationPath = this.#delegationPath;
     return { checked, place: { position, sequence }, delegationPath, isAfterRestore };
-  }
-
-  noteCommit(): void {
-    // There is nothing to remember: the next read sees it.
   }
 }

@@ -23,12 +23,9 @@ const shared = new WeakMap<CheckedEvent, Map<string, WatchEventsResponse>>();
 /** The messages of one watch. All watchers of one scope get the same message of a live event: it is never changed. */
 export class Frames {
   readonly #scope: CursorScope;
-  readonly #scopeKey: string;
 
   constructor(scope: CursorScope) {
     this.#scope = scope;
-    const { session, includeDescendants } = scope;
-    this.#scopeKey = `${includeDescendants} ${session.tenant.length}:${session.tenant}${session.sessionId}`;
   }
 
   /** A message without an event. */
@@ -47,10 +44,10 @@ export class Frames {
   live(fed: FedEvent): WatchEventsResponse {
     const frames = shared.get(fed.checked) ?? new Map<string, WatchEventsResponse>();
     shared.set(fed.checked, frames);
-    const known = frames.get(this.#scopeKey);
+    const known = frames.get(this.#scope.digest);
     if (known !== undefined) return known;
     const frame = this.#of(fed, Phase.live);
-    frames.set(this.#scopeKey, frame);
+    frames.set(this.#scope.digest, frame);
     return frame;
   }
 

@@ -12,6 +12,8 @@ export interface TailSource {
   readonly store: Store;
   readonly recent: RecentEvents;
   readonly turns: Turns;
+  /** Whether nobody waits any more, so that nothing is to be read. */
+  readonly isLeft: () => boolean;
 }
 
 /** How much one read may bring. A watcher that is slow to take it up keeps no more than that. */
@@ -65,12 +67,25 @@ export class SessionTail {
     return this.#isAfterRestore;
   }
 
+  /** Sequence of the event that was given last. */
+  get sequence(): bigint {
+    return this.#sequence;
+  }
+
+  /** The next event of those that were read ahead. */
+  nextAhead(): CheckedEvent | Refusal | undefined {
+    const row = this.#page[this.#taken];
+    return row && this.#open(row);
+  }
+
   /** The next committed event, or undefined if there is none yet. `limit` bounds what is read ahead. */
   async next(limit = PAGE_EVENTS): Promise<CheckedEvent | Refusal | undefined> {
-    const row = this.#page[this.#taken];
-    if (row !== undefined) return this.#open(row);
-    const { recent, turns } = this.#source;
+    const ahead = this.nextAhead();
+    if (ahead !== undefined) return ahead;
+    const { recent, turns, isLeft } = this.#source;
     await turns.next();
+    // The store may be closed by now.
+    if (isLeft()) return undefined;
     const known = recent.find(this.#session, this.#sequence + 1n, this.#chain);
     if (known !== undefined) return this.#advance(known);
     await this.#read(limit);

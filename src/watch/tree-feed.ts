@@ -9,7 +9,7 @@ import { treeOf } from "../ledger/standing.js";
 import { findSessionRecord } from "../ledger/stored-record.js";
 import type { SessionRow } from "../ledger/store-port.js";
 import { findVisible, visibleToSubject } from "../ledger/visibility.js";
-import type { EventFeed, FedEvent } from "./event-feed.js";
+import type { EventFeed, Fed } from "./event-feed.js";
 import type { CheckedEvent } from "./recent-events.js";
 import { sequenceAt } from "./sequence-at.js";
 import { SessionTail, type TailSource } from "./session-tail.js";
@@ -66,7 +66,7 @@ export class TreeFeed implements EventFeed {
     if ((this.#changed?.size ?? 0) > CHANGED_MAX) this.#changed = undefined;
   }
 
-  async next(): Promise<FedEvent | Refusal | undefined> {
+  async next(): Promise<Fed> {
     for (;;) {
       if (this.#through === undefined) {
         if (this.#changed?.size === 0 && this.#active.size === 0) return undefined;
@@ -114,7 +114,7 @@ export class TreeFeed implements EventFeed {
   }
 
   /** The next event of the round. */
-  async #take(): Promise<FedEvent | Refusal | undefined> {
+  async #take(): Promise<Fed> {
     const refusal = await this.#activateUpcoming();
     if (refusal !== undefined) return refusal;
     const first = this.#first();

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { CommitFeed, type EventScope } from "../../src/ledger/commit-feed.js";
+import { CommitFeed, type EventScope, type WakeOfEvents } from "../../src/ledger/commit-feed.js";
 import type { CommandWrite, EventRow, SessionRef, Store } from "../../src/ledger/store-port.js";
 import { overriding } from "./broken-store.js";
 
@@ -59,7 +59,7 @@ function following(
 
 /** A feed that takes its time to note who listens: what is committed meanwhile is told to nobody. */
 class LateFeed extends CommitFeed {
-  override onEvents(scope: EventScope, wake: (sessionId: string) => void): () => void {
+  override onEvents(scope: EventScope, wake: WakeOfEvents): () => void {
     let stop: (() => void) | undefined;
     const timer = setTimeout(() => {
       stop = super.onEvents(scope, wake);

@@ -1,4 +1,5 @@
-import { EventWatch, type EventWatchOptions } from "../../src/watch/event-watch.js";
+import { EventWatch } from "../../src/watch/event-watch.js";
+import type { EventWatchOptions } from "../../src/watch/watch-options.js";
 import { StalledWatchers } from "../../src/watch/stalled-watchers.js";
 
 type Wanted = Pick<EventWatchOptions, "store" | "commits"> & Partial<EventWatchOptions>;

@@ -95,6 +95,12 @@ async function allOf(items: AsyncIterable<Item>): Promise<Item[]> {
 const NEVER = new AbortController().signal;
 
 function contextOf(principal: Principal, method: DescMethod): CallContext {
-  const quiet = { signal: NEVER, aborted: undefined, draining: NEVER, cutOff: () => undefined };
+  const quiet = {
+    signal: NEVER,
+    aborted: undefined,
+    draining: NEVER,
+    cutOff: () => undefined,
+    whenAborted: () => () => undefined,
+  };
   return { principal, method, correlationId: "cor_test", ...quiet };
 }

@@ -1,6 +1,7 @@
 import { getEventListeners } from "node:events";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { Bell, CommitFeed, type DeadlinesSet } from "../../src/ledger/commit-feed.js";
+import { Bell } from "../../src/ledger/bell.js";
+import { CommitFeed, type DeadlinesSet } from "../../src/ledger/commit-feed.js";
 import type { AskScope, CommandWrite } from "../../src/ledger/store-port.js";
 import { committedWrite, OPEN_ASK } from "../support/committed-write.js";
 

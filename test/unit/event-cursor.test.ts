@@ -1,18 +1,21 @@
 import { describe, expect, test } from "vitest";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { isRefusal } from "../../src/domain/refusal.js";
-import {
-  decodeEventCursor,
-  encodeEventCursor,
-  type CursorScope,
-} from "../../src/watch/event-cursor.js";
+import { cursorScope, decodeEventCursor, encodeEventCursor } from "../../src/watch/event-cursor.js";
 
-const SCOPE: CursorScope = {
+const WATCH = {
   storeId: "sto_1",
   generation: 3n,
   session: { tenant: "acme", sessionId: "ses_1" },
   includeDescendants: false,
 };
+const SCOPE = scopeOf();
+
+function scopeOf(changed: Partial<typeof WATCH> = {}) {
+  const watch = { ...WATCH, ...changed };
+  return cursorScope(watch, watch.session, watch.includeDescendants);
+}
+
 const PLACE = { position: 123_456_789n, sequence: 42n };
 const LAST = 1_000_000_000n;
 
@@ -28,17 +31,17 @@ describe("a cursor of events", () => {
     expect(decodeEventCursor(cursor, SCOPE, LAST)).toEqual(PLACE);
   });
 
-  test.each<[string, Partial<CursorScope>]>([
+  test.each<[string, Partial<typeof WATCH>]>([
     ["another store", { storeId: "sto_2" }],
     ["another tenant", { session: { tenant: "other", sessionId: "ses_1" } }],
     ["another session", { session: { tenant: "acme", sessionId: "ses_2" } }],
     ["a watch with descendants", { includeDescendants: true }],
   ])("of %s is malformed", (_what, changed) => {
-    expect(reasonOf(cursor, { ...SCOPE, ...changed })).toBe(ErrorReason.CURSOR_MALFORMED);
+    expect(reasonOf(cursor, scopeOf(changed))).toBe(ErrorReason.CURSOR_MALFORMED);
   });
 
   test("of a log that was replaced is expired", () => {
-    expect(reasonOf(cursor, { ...SCOPE, generation: 4n })).toBe(ErrorReason.CURSOR_EXPIRED);
+    expect(reasonOf(cursor, scopeOf({ generation: 4n }))).toBe(ErrorReason.CURSOR_EXPIRED);
   });
 
   test("of a place behind the log is malformed", () => {

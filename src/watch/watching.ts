@@ -1,0 +1,223 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+import type { WatchEventsResponse } from "../../gen/toolmark/v1/history_service_pb.js";
+import { SessionState } from "../../gen/toolmark/v1/session_pb.js";
+import type { Caller } from "../domain/principal.js";
+import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
+import { Bell, whenAborted } from "../ledger/bell.js";
+import { treeOf } from "../ledger/standing.js";
+import { findSessionRecord } from "../ledger/stored-record.js";
+import type { SessionRow } from "../ledger/store-port.js";
+import { findVisible } from "../ledger/visibility.js";
+import type { CursorScope, EventPlace } from "./event-cursor.js";
+import { SessionFeed, type EventFeed, type Fed, type FedEvent } from "./event-feed.js";
+import { Frames, Phase } from "./frames.js";
+import type { RecentEvents } from "./recent-events.js";
+import type { Watched } from "./stalled-watchers.js";
+import { TreeFeed } from "./tree-feed.js";
+import type { Turns } from "./turns.js";
+import type { EventWatchOptions, WatchEnds } from "./watch-options.js";
+
+/** What all watches share. */
+export interface WatchMeans extends EventWatchOptions {
+  readonly turns: Turns;
+  readonly recent: RecentEvents;
+}
+
+/** What one watch is about. */
+export interface WatchSubject {
+  readonly caller: Caller;
+  /** The session, as it was just read. */
+  readonly row: SessionRow;
+  /** Where it goes on. */
+  readonly place: EventPlace;
+  readonly scope: CursorScope;
+  readonly kinds: readonly string[];
+  readonly includeDescendants: boolean;
+  readonly ends: WatchEnds;
+}
+
+const EPOCH = create(TimestampSchema);
+
+/** One watch: what is to be sent next, and when. */
+export class Watching {
+  readonly #means: WatchMeans;
+  readonly #caller: Caller;
+  readonly #sessionId: string;
+  readonly #ends: WatchEnds;
+  readonly #frames: Frames;
+  /** Absent: all. */
+  readonly #kinds: ReadonlySet<string> | undefined;
+  readonly #bell = new Bell();
+  readonly #watched: Watched;
+  readonly #stops: readonly (() => void)[];
+  #feed: EventFeed | undefined;
+  #place: EventPlace;
+  #isErased: boolean;
+  #isLive = false;
+  /** The next event, while a gap before it is told of. */
+  #held: FedEvent | undefined;
+  /** When the last message was sent, and when the caller's access was looked at. */
+  #sentMs: number;
+  #checkedMs: number;
+
+  private constructor(means: WatchMeans, subject: WatchSubject) {
+    const { caller, row, place, scope, kinds, ends, includeDescendants } = subject;
+    this.#means = means;
+    this.#caller = caller;
+    this.#sessionId = row.sessionId;
+    this.#ends = ends;
+    this.#frames = new Frames(scope);
+    this.#kinds = kinds.length === 0 ? undefined : new Set(kinds);
+    this.#place = place;
+    this.#isErased = row.state === SessionState.ERASED;
+    this.#sentMs = means.monotonicMs();
+    this.#checkedMs = this.#sentMs;
+    const ring = (): void => {
+      this.#bell.ring();
+    };
+    const { tenant, sessionId } = row;
+    const tree = includeDescendants ? treeOf(row) : undefined;
+    this.#stops = [
+      means.commits.onEvents({ tenant, sessionId, tree }, (changedId, sequence) => {
+        this.#feed?.noteCommit(changedId, sequence);
+        ring();
+      }),
+      ends.whenAborted(ring),
+      whenAborted(ends.draining, ring),
+    ];
+    this.#watched = means.stalled.enter(() => {
+      ends.cutOff(this.#lagging());
+    });
+  }
+
+  /** Listens before the first read: no commit falls between a read and the wait after it. */
+  static async begin(means: WatchMeans, subject: WatchSubject): Promise<Watching | Refusal> {
+    const watching = new Watching(means, subject);
+    try {
+      const feed = await watching.#open(subject);
+      if (!isRefusal(feed)) {
+        watching.#feed = feed;
+        return watching;
+      }
+      watching.stop();
+      return feed;
+    } catch (fault) {
+      watching.stop();
+      throw fault;
+    }
+  }
+
+  /** The next message, or a refusal that ends the watch. Absent if nobody waits for one. */
+  async next(): Promise<WatchEventsResponse | Refusal | undefined> {
+    for (;;) {
+      if (this.#ends.aborted !== undefined) return undefined;
+      if (this.#ends.draining.aborted) {
+        return refuse(ErrorReason.DRAINING, "the server is shutting down");
+      }
+      const found = this.#held ?? this.#feed?.next();
+      const fed = found instanceof Promise ? await found : found;
+      if (this.#mustLookAgain(fed)) {
+        const end = await this.#endAt(fed);
+        if (end !== undefined) return end;
+      }
+      // What is damaged was an end.
+      const message = isRefusal(fed) ? fed : this.#messageOf(fed);
+      if (message !== undefined) return message;
+      if (fed === undefined) await this.#bell.rung(this.#quietForMs());
+    }
+  }
+
+  /** Says that a message was handed over, and that it was taken. */
+  offered(): void {
+    this.#watched.offered();
+  }
+
+  taken(): void {
+    this.#watched.taken();
+    this.#sentMs = this.#means.monotonicMs();
+  }
+
+  stop(): void {
+    this.#watched.leave();
+    for (const stop of this.#stops) stop();
+  }
+
+  async #open({ row, includeDescendants }: WatchSubject): Promise<EventFeed | Refusal> {
+    const { store, turns, recent, commits } = this.#means;
+    const isLeft = (): boolean => this.#ends.aborted !== undefined;
+    const source = { store, turns, recent, isLeft };
+    if (includeDescendants) {
+      const { position: after } = this.#place;
+      return new TreeFeed({ ...source, caller: this.#caller, root: row, after, commits });
+    }
+    if (row.parentSessionId === undefined) return SessionFeed.after(source, row, this.#place, []);
+    const session = await findSessionRecord(store, row);
+    if (isRefusal(session)) return session;
+    return SessionFeed.after(source, row, this.#place, session.delegationPath);
+  }
+
+  /** Whether the session or the caller's access to it may be others by now. */
+  #mustLookAgain(fed: Fed): boolean {
+    const { monotonicMs, heartbeatMs } = this.#means;
+    return this.#isErased || isRefusal(fed) || monotonicMs() - this.#checkedMs >= heartbeatMs;
+  }
+
+  /** What ends the watch, by the session as it is now. */
+  async #endAt(fed: Fed): Promise<WatchEventsResponse | Refusal | undefined> {
+    if (this.#ends.aborted !== undefined) return undefined;
+    this.#checkedMs = this.#means.monotonicMs();
+    const found = await findVisible(this.#means.store, this.#caller, this.#sessionId);
+    if (isRefusal(found)) return found;
+    this.#isErased = found.state === SessionState.ERASED;
+    if (this.#isErased) return this.#frames.at(this.#place, Phase.erased);
+    return isRefusal(fed) ? fed : undefined;
+  }
+
+  /** What is to be sent next, if anything is. */
+  #messageOf(fed: FedEvent | undefined): WatchEventsResponse | Refusal | undefined {
+    if (fed === undefined) {
+      if (this.#isLive) return this.#heartbeat();
+      this.#isLive = true;
+      return this.#frames.at(this.#place, Phase.live);
+    }
+    if (this.#isLagging(fed)) return this.#lagging();
+    if (this.#held === undefined && isBehindGap(fed)) {
+      this.#held = fed;
+      return this.#frames.at(this.#place, Phase.gap);
+    }
+    this.#held = undefined;
+    this.#place = fed.place;
+    if (this.#kinds?.has(fed.checked.event.kind) === false) return this.#heartbeat();
+    return this.#isLive ? this.#frames.live(fed) : this.#frames.replayed(fed);
+  }
+
+  /** Whether a watcher that had caught up has fallen behind by now. */
+  #isLagging({ checked: { event } }: FedEvent): boolean {
+    const { nowMs, lagMs } = this.#means;
+    return this.#isLive && nowMs() - timestampMs(event.recordTime ?? EPOCH) > lagMs;
+  }
+
+  #heartbeat(): WatchEventsResponse | undefined {
+    return this.#quietForMs() > 0 ? undefined : this.#frames.at(this.#place, Phase.heartbeat);
+  }
+
+  /** Until a heartbeat is due. */
+  #quietForMs(): number {
+    return this.#sentMs + this.#means.heartbeatMs - this.#means.monotonicMs();
+  }
+
+  #lagging(): Refusal {
+    const message = "the watcher does not read fast enough; it can go on after its cursor";
+    const cursor = this.#frames.cursorAt(this.#place);
+    return refuse(ErrorReason.WATCH_LAGGING, message, { cursor });
+  }
+}
+
+/** Whether events may be missing before it: an older copy of the log was restored, or an older system lost some. */
+function isBehindGap({ checked: { event }, isAfterRestore }: FedEvent): boolean {
+  const { record } = event.record ?? {};
+  const lost = record?.case === "adopted" ? (record.value.summary?.gaps ?? 0) : 0;
+  return isAfterRestore || lost > 0;
+}
