@@ -26,7 +26,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/storage/v1/storage.proto.
  */
 export const file_toolmark_storage_v1_storage: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQi0gIKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGwSGAoQc2Vzc2lvbl9zZXF1ZW5jZRgEIAEoBBIjCglvcGVuX2Fza3MYBSADKAsyEC50b29sbWFyay52MS5Bc2sSOgoWcGVuZGluZ19hdXRob3JpemF0aW9ucxgGIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SGQoRY29tcGFjdGVkX3Rocm91Z2gYByABKAQSGAoQYWRvcHRlZF9zZXF1ZW5jZRgIIAEoBEINCgtfYWN0aXZlX3J1biKXAgoIT3BlbkNhbGwSKAoJdG9vbF9jYWxsGAEgASgLMhUudG9vbG1hcmsudjEuVG9vbENhbGwSEAoIc2VxdWVuY2UYAiABKAQSOQoOdW5zcGVudF9hbGxvd3MYAyADKAsyIS50b29sbWFyay5zdG9yYWdlLnYxLlVuc3BlbnRBbGxvdxITCgtuZWVkc19hbGxvdxgEIAEoCBI0CgtoZWxkX3Jlc3VsdBgFIAEoDjIfLnRvb2xtYXJrLnN0b3JhZ2UudjEuSGVsZFJlc3VsdBIeChFzdXBlcnNlZGVkX2Fza19pZBgGIAEoCUgAiAEBEhMKC2hlbGRfc2hhMjU2GAcgASgMQhQKEl9zdXBlcnNlZGVkX2Fza19pZCJZCgxVbnNwZW50QWxsb3cSJQoHcmVjZWlwdBgBIAEoCzIULnRvb2xtYXJrLnYxLlJlY2VpcHQSIgoEa2luZBgCIAEoDjIULnRvb2xtYXJrLnYxLkFza0tpbmQiYAoOUmVxdWVzdE91dGNvbWUSNQoIY29tbWFuZHMYASADKAsyIy50b29sbWFyay5zdG9yYWdlLnYxLkNvbW1hbmRPdXRjb21lEhcKD21hZGVfc2Vzc2lvbl9pZBgCIAEoCSIjCg5Db21tYW5kT3V0Y29tZRIRCglzZXF1ZW5jZXMYASADKAQiQAoJUGFnZVRva2VuEhQKDHF1ZXJ5X2RpZ2VzdBgBIAEoDBINCgVhZnRlchgCIAEoBBIOCgZ3aXRoaW4YAyABKAQiWwoJQXNrQ3Vyc29yEhIKCmdlbmVyYXRpb24YASABKAQSFAoMc2NvcGVfZGlnZXN0GAIgASgMEhAKCHBvc2l0aW9uGAMgASgEEhIKCm9wZW5fdW50aWwYBCABKAQiVAoLRXZlbnRDdXJzb3ISEgoKZ2VuZXJhdGlvbhgBIAEoBBIQCghwb3NpdGlvbhgCIAEoBBIQCghzZXF1ZW5jZRgDIAEoBBINCgVjaGVjaxgEIAEoDCpyCgpIZWxkUmVzdWx0EhsKF0hFTERfUkVTVUxUX1VOU1BFQ0lGSUVEEAASFQoRSEVMRF9SRVNVTFRfQVNLRUQQARIWChJIRUxEX1JFU1VMVF9CQVJSRUQQAhIYChRIRUxEX1JFU1VMVF9SRUxFQVNFRBADYgZwcm90bzM", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
+  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQi0gIKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGwSGAoQc2Vzc2lvbl9zZXF1ZW5jZRgEIAEoBBIjCglvcGVuX2Fza3MYBSADKAsyEC50b29sbWFyay52MS5Bc2sSOgoWcGVuZGluZ19hdXRob3JpemF0aW9ucxgGIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SGQoRY29tcGFjdGVkX3Rocm91Z2gYByABKAQSGAoQYWRvcHRlZF9zZXF1ZW5jZRgIIAEoBEINCgtfYWN0aXZlX3J1biKXAgoIT3BlbkNhbGwSKAoJdG9vbF9jYWxsGAEgASgLMhUudG9vbG1hcmsudjEuVG9vbENhbGwSEAoIc2VxdWVuY2UYAiABKAQSOQoOdW5zcGVudF9hbGxvd3MYAyADKAsyIS50b29sbWFyay5zdG9yYWdlLnYxLlVuc3BlbnRBbGxvdxITCgtuZWVkc19hbGxvdxgEIAEoCBI0CgtoZWxkX3Jlc3VsdBgFIAEoDjIfLnRvb2xtYXJrLnN0b3JhZ2UudjEuSGVsZFJlc3VsdBIeChFzdXBlcnNlZGVkX2Fza19pZBgGIAEoCUgAiAEBEhMKC2hlbGRfc2hhMjU2GAcgASgMQhQKEl9zdXBlcnNlZGVkX2Fza19pZCJZCgxVbnNwZW50QWxsb3cSJQoHcmVjZWlwdBgBIAEoCzIULnRvb2xtYXJrLnYxLlJlY2VpcHQSIgoEa2luZBgCIAEoDjIULnRvb2xtYXJrLnYxLkFza0tpbmQiYAoOUmVxdWVzdE91dGNvbWUSNQoIY29tbWFuZHMYASADKAsyIy50b29sbWFyay5zdG9yYWdlLnYxLkNvbW1hbmRPdXRjb21lEhcKD21hZGVfc2Vzc2lvbl9pZBgCIAEoCSIjCg5Db21tYW5kT3V0Y29tZRIRCglzZXF1ZW5jZXMYASADKAQiQAoJUGFnZVRva2VuEhQKDHF1ZXJ5X2RpZ2VzdBgBIAEoDBINCgVhZnRlchgCIAEoBBIOCgZ3aXRoaW4YAyABKAQiWwoJQXNrQ3Vyc29yEhIKCmdlbmVyYXRpb24YASABKAQSFAoMc2NvcGVfZGlnZXN0GAIgASgMEhAKCHBvc2l0aW9uGAMgASgEEhIKCm9wZW5fdW50aWwYBCABKAQqcgoKSGVsZFJlc3VsdBIbChdIRUxEX1JFU1VMVF9VTlNQRUNJRklFRBAAEhUKEUhFTERfUkVTVUxUX0FTS0VEEAESFgoSSEVMRF9SRVNVTFRfQkFSUkVEEAISGAoUSEVMRF9SRVNVTFRfUkVMRUFTRUQQA2IGcHJvdG8z", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
 
 /**
  * The payload bytes of a stored event. What is not in here (session, sequence, position, revision, kind, time) is in
@@ -344,48 +344,6 @@ export type AskCursor = Message<"toolmark.storage.v1.AskCursor"> & {
  */
 export const AskCursorSchema: GenMessage<AskCursor> = /*@__PURE__*/
   messageDesc(file_toolmark_storage_v1_storage, 7);
-
-/**
- * What a cursor of WatchEvents stands for. It carries no authority.
- *
- * @generated from message toolmark.storage.v1.EventCursor
- */
-export type EventCursor = Message<"toolmark.storage.v1.EventCursor"> & {
-  /**
-   * Generation of the log that it was given for.
-   *
-   * @generated from field: uint64 generation = 1;
-   */
-  generation: bigint;
-
-  /**
-   * Every event up to this position was given.
-   *
-   * @generated from field: uint64 position = 2;
-   */
-  position: bigint;
-
-  /**
-   * In a watch of one session: sequence of the event at that position. 0 at the beginning, and in a watch of several.
-   *
-   * @generated from field: uint64 sequence = 3;
-   */
-  sequence: bigint;
-
-  /**
-   * Digest of the scope of the watch and of the other fields, 8 bytes.
-   *
-   * @generated from field: bytes check = 4;
-   */
-  check: Uint8Array;
-};
-
-/**
- * Describes the message toolmark.storage.v1.EventCursor.
- * Use `create(EventCursorSchema)` to create a new message.
- */
-export const EventCursorSchema: GenMessage<EventCursor> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 8);
 
 /**
  * Where a result stands whose release was asked for.
