@@ -212,7 +212,7 @@ async function logOf(
   return { events, parents };
 }
 
-/** Waits until each watcher got the last event that it is about, but not for ever. */
+/** Waits until each watcher got the last event that it is about, and was told so, but not for ever. */
 async function untilHeard(
   watchers: readonly RecordingWatcher[],
   log: CommittedLog,
@@ -222,7 +222,7 @@ async function untilHeard(
     watchers.map((watcher) => [watcher, inScope(watcher.recorded, log).at(-1)?.position ?? 0n]),
   );
   const isHeard = (watcher: RecordingWatcher, last: bigint): boolean =>
-    watcher.last >= last || watcher.fault !== undefined;
+    (watcher.last >= last && watcher.isLive) || watcher.fault !== undefined;
   const deadlineMs = performance.now() + patienceMs;
   while ([...waiting].some(([watcher, last]) => !isHeard(watcher, last))) {
     if (performance.now() > deadlineMs) return;

@@ -73,6 +73,12 @@ export class RecordingWatcher {
     return this.#last;
   }
 
+  /** Whether it was told that it has caught up, by the stream that it has now. */
+  get isLive(): boolean {
+    const frames = this.#streams.at(-1)?.frames ?? [];
+    return frames.some(({ phase, event }) => phase === "live" && event === undefined);
+  }
+
   /** No longer leaves of itself, and takes all that comes. */
   settle(): void {
     this.#isSettling = true;
