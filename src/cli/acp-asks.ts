@@ -64,14 +64,14 @@ export class AskDesk {
       return;
     }
     if (put !== undefined || shown.answerToken === "") return;
-    if (permissionOptions(ask).length === 0) return;
+    if (permissionOptions(ask, this.#means.sessionId).length === 0) return;
     const settled = new AbortController();
     this.#put.set(key, settled);
     this.#ask(shown, ask, settled.signal).catch(this.#means.fail);
   }
 
   async #ask(shown: ShownAsk, ask: Ask, settled: AbortSignal): Promise<void> {
-    const { follow, bodies, signal } = this.#means;
+    const { follow, bodies, signal, sessionId: rootId } = this.#means;
     const sessionId = ask.origin?.sessionId ?? "";
     await follow.whenShown(sessionId, ask, CARD_TIMEOUT_MS);
     const bytesOf = await bodies.read(sessionId, this.#bodiesOf(ask));
@@ -79,7 +79,7 @@ export class AskDesk {
     const response = await this.#request(ask, bytesOf, over);
     // An answer that comes after all is to a question that is no longer asked.
     if (response?.outcome.outcome !== "selected" || over.aborted) return;
-    const verdict = verdictOf(ask, response.outcome.optionId);
+    const verdict = verdictOf(ask, rootId, response.outcome.optionId);
     if (verdict === undefined) {
       await this.#say(`The answer ${response.outcome.optionId} was not offered and is not sent.`);
       return;
@@ -105,7 +105,7 @@ export class AskDesk {
     const request = {
       sessionId,
       toolCall: permissionCard(ask, card, bytesOf),
-      options: permissionOptions(ask),
+      options: permissionOptions(ask, sessionId),
     };
     const options = { cancellationSignal: over, stopWaitingOnCancel: true };
     try {

@@ -1,7 +1,10 @@
 import type { SessionUpdate } from "@agentclientprotocol/sdk";
+import { create } from "@bufbuild/protobuf";
+import type { BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
 import type { Body } from "../../gen/toolmark/v1/body_pb.js";
-import type { Event } from "../../gen/toolmark/v1/event_pb.js";
+import type { Event, EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { WatchEventsResponse } from "../../gen/toolmark/v1/history_service_pb.js";
+import { CompactionSchema } from "../../gen/toolmark/v1/session_pb.js";
 import { watchEvents } from "../client/watch-events.js";
 import type { Evidence } from "../domain/attachment.js";
 import { baseBodyOf } from "../domain/session-record.js";
@@ -13,6 +16,9 @@ import { waitMs } from "./acp-retry.js";
 /** Messages that are read before the one that is shown, so that their bodies come together. */
 const READ_AHEAD = 32;
 const SETTLE_MS = 100;
+/** Of a session of an older system that lies in its folder: every other session has an event from the start. */
+const NO_EVENTS =
+  "This session of an older system has no events here yet. `toolmark transcript` prints what it says.";
 
 /** What one following of a session works with. */
 export interface FollowMeans {
@@ -32,6 +38,7 @@ export class SessionFollow {
   readonly #means: FollowMeans;
   #waiters: (() => void)[] = [];
   #willSettle = false;
+  #hasEvents = false;
 
   constructor(means: FollowMeans) {
     this.#means = means;
@@ -87,11 +94,18 @@ export class SessionFollow {
     if (phase === "gap") await this.#sendAll([acpNotice("Events may be missing here.")]);
     if (phase === "erased") await this.#sendAll([acpNotice("The session was erased.")]);
     if (phase !== "live") return;
-    if (event === undefined) await this.#sendAll(this.projection.settle());
+    if (event === undefined) await this.#caughtUp();
     else this.#settleSoon();
   }
 
+  async #caughtUp(): Promise<void> {
+    await this.#sendAll(this.projection.settle());
+    if (!this.#hasEvents) await this.#sendAll([acpNotice(NO_EVENTS)]);
+    this.#hasEvents = true;
+  }
+
   async #showEvent(event: Event): Promise<void> {
+    this.#hasEvents = true;
     const { sessionId, record } = event;
     if (record === undefined) return;
     const { bodies } = this.#means;
@@ -105,11 +119,11 @@ export class SessionFollow {
   async #showBase(sessionId: string, body: Body): Promise<void> {
     const { bodies } = this.#means;
     const base = await bodies.readBase(sessionId, body);
-    for (const { record } of base?.records ?? []) {
-      if (record === undefined) continue;
-      const shown = this.projection.bodiesToShow(sessionId, record.record);
-      const bytesOf = await bodies.readRecord(sessionId, record.record, shown);
-      await this.#sendAll(this.projection.addBrought(sessionId, record.record, bytesOf));
+    if (base === undefined) return;
+    for (const record of broughtRecords(base)) {
+      const shown = this.projection.bodiesToShow(sessionId, record);
+      const bytesOf = await bodies.readRecord(sessionId, record, shown);
+      await this.#sendAll(this.projection.addBrought(sessionId, record, bytesOf));
     }
     await this.#sendAll(this.projection.settle());
   }
@@ -134,6 +148,18 @@ export class SessionFollow {
     this.#willSettle = false;
     await this.#sendAll(this.projection.settle());
   }
+}
+
+/** The records of a base state in order, with the text that stands for those that were archived behind them. */
+function broughtRecords({
+  records,
+  archivedRecordCount,
+  summary,
+}: BaseState): EventRecord["record"][] {
+  const brought = records.flatMap(({ record }) => (record === undefined ? [] : [record.record]));
+  if (archivedRecordCount === 0) return brought;
+  const archived = { case: "compaction" as const, value: create(CompactionSchema, { summary }) };
+  return brought.toSpliced(archivedRecordCount, 0, archived);
 }
 
 /** What to say when the server does not let a session be followed any longer. */

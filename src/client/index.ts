@@ -1,4 +1,4 @@
-/** What a client of Toolmark uses: the reducer of a session's events and records. See docs/client.md. */
+/** What a client of Toolmark uses: the watch of a session, and what puts together what it gives. See docs/client.md. */
 export {
   Conversation,
   type ConversationOptions,
@@ -17,3 +17,4 @@ export type { ReviewFinding, Severity } from "./review-finding.js";
 export type { ConflictReason } from "./revised-records.js";
 export type { Attachment, Evidence } from "../domain/attachment.js";
 export type { RevisedRecord } from "../domain/merge-law.js";
+export { watchEvents, type WatchedEvents, type WatchOptions } from "./watch-events.js";

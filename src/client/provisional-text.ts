@@ -1,3 +1,4 @@
+import { detachedBytes } from "./detached-copy.js";
 import { compareValues } from "./record-order.js";
 
 interface Part {
@@ -22,6 +23,8 @@ export class ProvisionalText {
   #decoder = new TextDecoder();
   #text = "";
   #end = 0n;
+  /** Of all parts: what comes behind it is joined as it comes. */
+  #lastOffset = -1n;
   #missing = 0n;
   #isStale = false;
 
@@ -29,16 +32,28 @@ export class ProvisionalText {
   add(sequence: bigint, offset: bigint, chunk: Uint8Array): boolean {
     const known = this.#parts.get(offset);
     if (known !== undefined && known.sequence >= sequence) return false;
-    this.#parts.set(offset, { sequence, bytes: chunk.slice() });
+    this.#parts.set(offset, { sequence, bytes: detachedBytes(chunk) });
     if (known !== undefined && isEqual(known.bytes, chunk)) return false;
-    if (offset === this.#end && !this.#isStale) this.#append(chunk);
-    else this.#isStale = true;
+    const isLast = offset > this.#lastOffset;
+    if (isLast) this.#lastOffset = offset;
+    if (isLast && !this.#isStale) return this.#appendFrom(offset, chunk);
+    this.#isStale = true;
     return true;
   }
 
   get shown(): ShownProvisional {
     if (this.#isStale) this.#join();
     return { text: this.#text, missingBytes: this.#missing };
+  }
+
+  /** Whether anything of it is behind what is there. */
+  #appendFrom(offset: bigint, bytes: Uint8Array): boolean {
+    const isBehindHole = offset > this.#end;
+    if (isBehindHole) this.#skip(offset);
+    const already = Number(this.#end - offset);
+    if (already >= bytes.length) return isBehindHole;
+    this.#append(already === 0 ? bytes : bytes.subarray(already));
+    return true;
   }
 
   #append(bytes: Uint8Array): void {
@@ -52,11 +67,7 @@ export class ProvisionalText {
     this.#end = 0n;
     this.#missing = 0n;
     const parts = [...this.#parts].sort(([left], [right]) => compareValues(left, right));
-    for (const [offset, { bytes }] of parts) {
-      if (offset > this.#end) this.#skip(offset);
-      const already = Number(this.#end - offset);
-      if (already < bytes.length) this.#append(bytes.subarray(already));
-    }
+    for (const [offset, { bytes }] of parts) this.#appendFrom(offset, bytes);
     this.#isStale = false;
   }
 

@@ -1,4 +1,4 @@
-import { clone, toBinary, type DescMessage } from "@bufbuild/protobuf";
+import { toBinary, type DescMessage } from "@bufbuild/protobuf";
 import { AskSchema, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { AuthorizationSchema, type Authorization } from "../../gen/toolmark/v1/authorization_pb.js";
 import { HookSchema, type Hook } from "../../gen/toolmark/v1/hook_pb.js";
@@ -7,6 +7,7 @@ import { ToolCallSchema, type ToolCall } from "../../gen/toolmark/v1/tool_call_p
 import { isUnderItsOwnId } from "../domain/attachment.js";
 import { isSameRecord, recordId } from "../domain/merge-law.js";
 import type { merge, MergeOutcome, RevisedRecord } from "../domain/merge-law.js";
+import { detachedCopy } from "./detached-copy.js";
 import { hasBodyIn, putInBytes, takeOutBytes, type KnownBytes } from "./record-bodies.js";
 import { compareOrder, compareValues, orderOf } from "./record-order.js";
 
@@ -40,7 +41,7 @@ export const kindOf = (record: RevisedRecord): RecordKind => KINDS[record.$typeN
 export const keyOf = (record: RevisedRecord): string => `${kindOf(record)}/${recordId(record)}`;
 
 export function copyOf<R extends RevisedRecord>(record: R): R {
-  return clone(SCHEMAS[kindOf(record)], record) as unknown as R;
+  return detachedCopy(SCHEMAS[kindOf(record)], record);
 }
 
 /** Why a record stands alone whatever calls there are: it contradicts the one with its id, or names itself wrongly. */

@@ -1,4 +1,5 @@
-import { clone, type DescMessage, type Message as AnyMessage } from "@bufbuild/protobuf";
+import type { DescMessage, Message as AnyMessage } from "@bufbuild/protobuf";
+import { detachedCopy } from "./detached-copy.js";
 import { compareValues } from "./record-order.js";
 
 /** Where a record without a revision was read: in an event, or in something that an event brought. */
@@ -56,7 +57,7 @@ export class SequencedRecords<M extends AnyMessage> {
   }
 
   #copy(record: M): M {
-    return clone(this.#schema, record) as unknown as M;
+    return detachedCopy(this.#schema, record);
   }
 }
 

@@ -1,3 +1,4 @@
+import { create } from "@bufbuild/protobuf";
 import type { BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import {
@@ -68,7 +69,11 @@ export class SessionRecords {
   }
 
   /** Takes the records of a base state that the event with this sequence brought. */
-  takeBase({ records }: BaseState, sequence: bigint): void {
+  takeBase({ records, archivedRecordCount, summary }: BaseState, sequence: bigint): void {
+    if (archivedRecordCount > 0) {
+      const at = { sequence, number: archivedRecordCount - 1 - records.length };
+      this.#note(this.compactions.take("brought", create(CompactionSchema, { summary }), at));
+    }
     for (const [index, { record }] of records.entries()) {
       if (record === undefined) continue;
       const place = { number: index, asOf: sequence };

@@ -3,7 +3,7 @@ import type {
   PermissionOptionKind,
   ToolCallUpdate,
 } from "@agentclientprotocol/sdk";
-import { AskKind, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
+import { AskKind, AskProvenance, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
 import { bodyText, shownObject, type BytesOf } from "./acp-body-text.js";
 import { questionOf } from "./acp-note-text.js";
@@ -14,8 +14,8 @@ interface Choice {
   readonly verdict: Verdict;
   readonly kind: PermissionOptionKind;
   readonly name: string;
-  /** For a held result. */
-  readonly releaseName: string;
+  /** For a held result. Absent: it is not offered for one. */
+  readonly releaseName?: string;
 }
 
 const CHOICES: readonly Choice[] = [
@@ -31,7 +31,6 @@ const CHOICES: readonly Choice[] = [
     verdict: Verdict.ALLOW_ALWAYS,
     kind: "allow_always",
     name: "Allow always",
-    releaseName: "Always release",
   },
   {
     optionId: "deny",
@@ -42,21 +41,50 @@ const CHOICES: readonly Choice[] = [
   },
 ];
 
-/** The answers that an ask takes, as options of a permission request. Empty if it takes none. */
-export function permissionOptions({ kind, allowedVerdicts }: Ask): PermissionOption[] {
-  const isRelease = kind === AskKind.RESULT_RELEASE;
-  return CHOICES.filter(({ verdict }) => allowedVerdicts.includes(verdict)).map((choice) => {
-    const name = isRelease ? choice.releaseName : choice.name;
+/**
+ * The answers that an ask takes, as options of a permission request for the session that the editor shows. Empty if it
+ * takes none.
+ */
+export function permissionOptions(ask: Ask, rootId: string): PermissionOption[] {
+  const isRelease = ask.kind === AskKind.RESULT_RELEASE;
+  return CHOICES.filter(({ verdict }) => isOffered(ask, rootId, verdict)).map((choice) => {
+    const name = (isRelease ? choice.releaseName : undefined) ?? choice.name;
     return { optionId: choice.optionId, kind: choice.kind, name };
   });
 }
 
 /** The verdict of a chosen option. Absent for an option that was not offered. */
-export function verdictOf(ask: Ask, optionId: string): Verdict | undefined {
+export function verdictOf(ask: Ask, rootId: string, optionId: string): Verdict | undefined {
   const choice = CHOICES.find((candidate) => candidate.optionId === optionId);
-  return choice !== undefined && ask.allowedVerdicts.includes(choice.verdict)
+  return choice !== undefined && isOffered(ask, rootId, choice.verdict)
     ? choice.verdict
     : undefined;
+}
+
+/** As a client's prompts: what is not understood is denied only, and no child's ask settles those that follow. */
+function isOffered(ask: Ask, rootId: string, verdict: Verdict): boolean {
+  if (!ask.allowedVerdicts.includes(verdict)) return false;
+  switch (verdict) {
+    case Verdict.DENY:
+      return true;
+    case Verdict.ALLOW_ONCE:
+      return isUnderstood(ask);
+    default:
+      return isUnderstood(ask) && ask.kind === AskKind.ACTION && !isOfChild(ask, rootId);
+  }
+}
+
+function isUnderstood({ kind, provenance }: Ask): boolean {
+  return (
+    (kind === AskKind.ACTION || kind === AskKind.RESULT_RELEASE) &&
+    (provenance === AskProvenance.PERMISSION ||
+      provenance === AskProvenance.HOOK_GUARDRAIL ||
+      provenance === AskProvenance.PLAN)
+  );
+}
+
+function isOfChild({ origin, delegationPath }: Ask, rootId: string): boolean {
+  return origin?.sessionId !== rootId || delegationPath.length > 0;
 }
 
 /** What a permission request shows: the call's card as it is, with the question and what exactly is asked about. */

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import type { SessionUpdate } from "@agentclientprotocol/sdk";
 import { beforeEach, describe, expect, test } from "vitest";
-import { AskKind, AskSchema, AskState } from "../../gen/toolmark/v1/ask_pb.js";
+import { AskKind, AskProvenance, AskSchema, AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import type { Event } from "../../gen/toolmark/v1/event_pb.js";
 import { LegacyEvidenceKind, LegacyEvidenceSchema } from "../../gen/toolmark/v1/legacy_pb.js";
 import { ReceiptPath, ReceiptSchema, Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
@@ -412,13 +412,19 @@ describe("a permission request", () => {
   const { DENY, ALLOW_ONCE } = Verdict;
 
   test("offers exactly what the ask takes", () => {
-    const ask = create(AskSchema, { kind: AskKind.ACTION, allowedVerdicts: [DENY, ALLOW_ONCE] });
-    expect(permissionOptions(ask).map(({ kind }) => kind)).toEqual(["allow_once", "reject_once"]);
-    expect(verdictOf(ask, "allow_once")).toBe(ALLOW_ONCE);
-    expect(verdictOf(ask, "deny")).toBe(DENY);
-    expect(verdictOf(ask, "allow_always")).toBeUndefined();
-    expect(verdictOf(ask, "anything")).toBeUndefined();
-    expect(permissionOptions(create(AskSchema, {}))).toEqual([]);
+    const taken = { kind: AskKind.ACTION, provenance: AskProvenance.PERMISSION };
+    const ask = create(AskSchema, {
+      ...{ ...taken, origin: { sessionId: ROOT_ID }, allowedVerdicts: [DENY, ALLOW_ONCE] },
+    });
+    expect(permissionOptions(ask, ROOT_ID).map(({ kind }) => kind)).toEqual([
+      "allow_once",
+      "reject_once",
+    ]);
+    expect(verdictOf(ask, ROOT_ID, "allow_once")).toBe(ALLOW_ONCE);
+    expect(verdictOf(ask, ROOT_ID, "deny")).toBe(DENY);
+    expect(verdictOf(ask, ROOT_ID, "allow_always")).toBeUndefined();
+    expect(verdictOf(ask, ROOT_ID, "anything")).toBeUndefined();
+    expect(permissionOptions(create(AskSchema, {}), ROOT_ID)).toEqual([]);
   });
 
   test("shows what the ask presents", () => {
