@@ -10,7 +10,7 @@ const ARROWS = {
   projection: ["src/domain/"],
   rpc: ["src/ledger/", "src/watch/", "src/provider/", "src/projection/", "src/domain/"],
   server: ["src/(?!client/|cli/|demo/)"],
-  client: ["src/domain/(merge-law|attachment|event-kind)[.]ts$"],
+  client: ["src/domain/(merge-law|attachment|event-kind|offered-verdicts|archived-summary)[.]ts$"],
   inspector: ["src/client/"],
   cli: ["src/server/", "src/client/", "src/projection/", "src/domain/"],
   demo: ["src/client/"],

@@ -1,11 +1,10 @@
 import type { SessionUpdate } from "@agentclientprotocol/sdk";
-import { create } from "@bufbuild/protobuf";
 import type { BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
 import type { Body } from "../../gen/toolmark/v1/body_pb.js";
 import type { Event, EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { WatchEventsResponse } from "../../gen/toolmark/v1/history_service_pb.js";
-import { CompactionSchema } from "../../gen/toolmark/v1/session_pb.js";
 import { watchEvents } from "../client/watch-events.js";
+import { archivedSummary } from "../domain/archived-summary.js";
 import type { Evidence } from "../domain/attachment.js";
 import { baseBodyOf } from "../domain/session-record.js";
 import { acpNotice, AcpProjection } from "../projection/acp.js";
@@ -151,15 +150,13 @@ export class SessionFollow {
 }
 
 /** The records of a base state in order, with the text that stands for those that were archived behind them. */
-function broughtRecords({
-  records,
-  archivedRecordCount,
-  summary,
-}: BaseState): EventRecord["record"][] {
-  const brought = records.flatMap(({ record }) => (record === undefined ? [] : [record.record]));
-  if (archivedRecordCount === 0) return brought;
-  const archived = { case: "compaction" as const, value: create(CompactionSchema, { summary }) };
-  return brought.toSpliced(archivedRecordCount, 0, archived);
+function broughtRecords(base: BaseState): EventRecord["record"][] {
+  const brought = base.records.flatMap(({ record }) =>
+    record === undefined ? [] : [record.record],
+  );
+  const value = archivedSummary(base);
+  if (value === undefined) return brought;
+  return brought.toSpliced(base.archivedRecordCount, 0, { case: "compaction", value });
 }
 
 /** What to say when the server does not let a session be followed any longer. */

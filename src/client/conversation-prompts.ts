@@ -1,5 +1,6 @@
-import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
+import { AskKind } from "../../gen/toolmark/v1/ask_pb.js";
 import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
+import { isAskOfChild, isOffered } from "../domain/offered-verdicts.js";
 import { asksOf, type AskView } from "./ask-standing.js";
 import { compareOrder, compareValues, orderOf } from "./record-order.js";
 import type { SessionRecords } from "./session-records.js";
@@ -38,30 +39,14 @@ export function promptsOf(rootId: string, sessions: Iterable<SessionRecords>): P
 
 function promptOf(rootId: string, records: SessionRecords, { ask }: AskView): Prompt {
   const { sessionId, bindings } = records;
-  const isChild =
-    sessionId !== rootId || ask.origin?.sessionId !== rootId || ask.delegationPath.length > 0;
+  const isChild = sessionId !== rootId || isAskOfChild(ask, rootId);
   const isAlone = bindings.attachmentOf("ask", ask.askId) === "STANDALONE";
   const verdicts = isAlone ? [] : [...new Set(ask.allowedVerdicts)];
   const offers = verdicts.flatMap((verdict) => {
     const label = labelOf(ask.kind, verdict);
-    const isOffered = isSafeToOffer(ask.provenance, verdict) && !(isChild && isAlways(verdict));
-    return label === undefined || !isOffered ? [] : [{ verdict, label }];
+    return label === undefined || !isOffered(ask, verdict, isChild) ? [] : [{ verdict, label }];
   });
   return { sessionId, ask, isChild, offers };
-}
-
-const isAlways = (verdict: Verdict): boolean => verdict === Verdict.ALLOW_ALWAYS;
-
-/** An ask whose provenance is not known is never answered with an allow. */
-function isSafeToOffer(provenance: AskProvenance, verdict: Verdict): boolean {
-  switch (provenance) {
-    case AskProvenance.PERMISSION:
-    case AskProvenance.HOOK_GUARDRAIL:
-    case AskProvenance.PLAN:
-      return true;
-    default:
-      return verdict === Verdict.DENY;
-  }
 }
 
 /** Undefined: no answer to an ask of this kind. */

@@ -1,4 +1,3 @@
-import { create } from "@bufbuild/protobuf";
 import type { BaseState } from "../../gen/toolmark/v1/base_state_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import {
@@ -15,6 +14,7 @@ import {
   type ProvisionalResult,
   type ToolCall,
 } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { archivedSummary } from "../domain/archived-summary.js";
 import type { attachmentOf } from "../domain/attachment.js";
 import { recordId, type merge, type RevisedRecord } from "../domain/merge-law.js";
 import { KNOWN_EVENT_KINDS } from "./event-kinds.js";
@@ -69,10 +69,12 @@ export class SessionRecords {
   }
 
   /** Takes the records of a base state that the event with this sequence brought. */
-  takeBase({ records, archivedRecordCount, summary }: BaseState, sequence: bigint): void {
-    if (archivedRecordCount > 0) {
+  takeBase(base: BaseState, sequence: bigint): void {
+    const { records, archivedRecordCount } = base;
+    const archived = archivedSummary(base);
+    if (archived !== undefined) {
       const at = { sequence, number: archivedRecordCount - 1 - records.length };
-      this.#note(this.compactions.take("brought", create(CompactionSchema, { summary }), at));
+      this.#note(this.compactions.take("brought", archived, at));
     }
     for (const [index, { record }] of records.entries()) {
       if (record === undefined) continue;

@@ -1,5 +1,5 @@
-import { create } from "@bufbuild/protobuf";
-import { CompactionSchema, type Compaction } from "../../gen/toolmark/v1/session_pb.js";
+import type { Compaction } from "../../gen/toolmark/v1/session_pb.js";
+import { archivedSummary } from "../domain/archived-summary.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { bringsRecords } from "../domain/session-record.js";
 import { inheritedPlace, readBaseState } from "./base-state.js";
@@ -35,9 +35,8 @@ export async function broughtAfter(
   if (record.case !== "forked") return { origin, summary: undefined };
   const base = await readBaseState(store, row, record.value);
   if (isRefusal(base)) return base;
-  const { archivedRecordCount, summary } = base;
-  if (archivedRecordCount === 0) return { origin, summary: undefined };
-  const last = inheritedPlace(base, record.case, archivedRecordCount - 1);
-  const value = create(CompactionSchema, { summary });
+  const value = archivedSummary(base);
+  if (value === undefined) return { origin, summary: undefined };
+  const last = inheritedPlace(base, record.case, base.archivedRecordCount - 1);
   return { origin, summary: { place: { sequence: last, behind: 1n }, value } };
 }

@@ -3,8 +3,9 @@ import type {
   PermissionOptionKind,
   ToolCallUpdate,
 } from "@agentclientprotocol/sdk";
-import { AskKind, AskProvenance, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
+import { AskKind, type Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
+import { isAskOfChild, isOffered } from "../domain/offered-verdicts.js";
 import { bodyText, shownObject, type BytesOf } from "./acp-body-text.js";
 import { questionOf } from "./acp-note-text.js";
 import { toolKindOf } from "./acp-tool-kind.js";
@@ -47,7 +48,8 @@ const CHOICES: readonly Choice[] = [
  */
 export function permissionOptions(ask: Ask, rootId: string): PermissionOption[] {
   const isRelease = ask.kind === AskKind.RESULT_RELEASE;
-  return CHOICES.filter(({ verdict }) => isOffered(ask, rootId, verdict)).map((choice) => {
+  const isChild = isAskOfChild(ask, rootId);
+  return CHOICES.filter(({ verdict }) => isOffered(ask, verdict, isChild)).map((choice) => {
     const name = (isRelease ? choice.releaseName : undefined) ?? choice.name;
     return { optionId: choice.optionId, kind: choice.kind, name };
   });
@@ -56,35 +58,9 @@ export function permissionOptions(ask: Ask, rootId: string): PermissionOption[] 
 /** The verdict of a chosen option. Absent for an option that was not offered. */
 export function verdictOf(ask: Ask, rootId: string, optionId: string): Verdict | undefined {
   const choice = CHOICES.find((candidate) => candidate.optionId === optionId);
-  return choice !== undefined && isOffered(ask, rootId, choice.verdict)
+  return choice !== undefined && isOffered(ask, choice.verdict, isAskOfChild(ask, rootId))
     ? choice.verdict
     : undefined;
-}
-
-/** As a client's prompts: what is not understood is denied only, and no child's ask settles those that follow. */
-function isOffered(ask: Ask, rootId: string, verdict: Verdict): boolean {
-  if (!ask.allowedVerdicts.includes(verdict)) return false;
-  switch (verdict) {
-    case Verdict.DENY:
-      return true;
-    case Verdict.ALLOW_ONCE:
-      return isUnderstood(ask);
-    default:
-      return isUnderstood(ask) && ask.kind === AskKind.ACTION && !isOfChild(ask, rootId);
-  }
-}
-
-function isUnderstood({ kind, provenance }: Ask): boolean {
-  return (
-    (kind === AskKind.ACTION || kind === AskKind.RESULT_RELEASE) &&
-    (provenance === AskProvenance.PERMISSION ||
-      provenance === AskProvenance.HOOK_GUARDRAIL ||
-      provenance === AskProvenance.PLAN)
-  );
-}
-
-function isOfChild({ origin, delegationPath }: Ask, rootId: string): boolean {
-  return origin?.sessionId !== rootId || delegationPath.length > 0;
 }
 
 /** What a permission request shows: the call's card as it is, with the question and what exactly is asked about. */

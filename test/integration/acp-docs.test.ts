@@ -1,12 +1,9 @@
-import { spawn, type ChildProcessByStdio } from "node:child_process";
-import { once } from "node:events";
+import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Readable, Writable } from "node:stream";
-import * as sdk from "@agentclientprotocol/sdk";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { AcpEditor } from "../support/acp-editor.js";
+import { editorOf } from "../support/acp-editor.js";
 import { acceptCall, openRun } from "../support/conversation.js";
 import { startServerProcess, type ServerProcess } from "../support/server-process.js";
 import { clientsOf, transportOf } from "../support/service.js";
@@ -31,14 +28,6 @@ afterAll(async () => {
   await rm(folder, { recursive: true });
 });
 
-type Child = ChildProcessByStdio<Writable, Readable, null>;
-
-function editorOf(child: Child): AcpEditor {
-  const input = Readable.toWeb(child.stdout) as ReadableStream<Uint8Array>;
-  const output = Writable.toWeb(child.stdin) as WritableStream<Uint8Array>;
-  return new AcpEditor(sdk.ndJsonStream(output, input), []);
-}
-
 describe("docs/acp.md", () => {
   test("has two commands, and installs the version that the package asks for", async () => {
     const manifest = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as {
@@ -57,15 +46,12 @@ describe("docs/acp.md", () => {
     const { toolCallId } = await acceptCall(clientsOf(wire), run);
     const command = `exec ${lines[1]} --to http://${server.grpcAddress}`;
     const env = { ...process.env, session: run.sessionId };
-    const stdio: ["pipe", "pipe", "inherit"] = ["pipe", "pipe", "inherit"];
-    const child = spawn("sh", ["-euc", command], { cwd: ROOT, env, stdio });
-    const exited = once(child, "exit");
-    const editor = editorOf(child);
+    const child = spawn("sh", ["-euc", command], { cwd: ROOT, env, stdio: "pipe" });
+    const { editor, hangUp } = editorOf(child);
     await editor.initialize();
     await editor.load(run.sessionId);
     expect(editor.shownCard(toolCallId).status).toBe("pending");
-    child.stdin.end();
-    expect(await exited).toEqual([0, null]);
+    expect((await hangUp()).code).toBe(0);
   });
 
   test("names the server that is taken without --to", async () => {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { openServerLink, type ServerLink } from "../../src/server/server-link.js";
-import { connectEditor, type AcpEditor } from "../support/acp-editor.js";
+import { ConnectedEditors, type AcpEditor } from "../support/acp-editor.js";
 import { allReceipts, openAsk } from "../support/asking.js";
 import {
   acceptCall,
@@ -19,7 +19,7 @@ let folder: OldFolder;
 let service: TestService;
 let clients: Clients;
 let link: ServerLink;
-const hangUps: (() => Promise<unknown>)[] = [];
+const editors = new ConnectedEditors();
 
 beforeEach(async () => {
   folder = await OldFolder.make();
@@ -30,15 +30,14 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
-  await Promise.all(hangUps.splice(0).map((hangUp) => hangUp()));
+  await editors.hangUp();
   link.close();
   await service.stop();
   await folder.remove();
 });
 
 async function loadEditor(sessionId: string): Promise<AcpEditor> {
-  const { editor, hangUp } = connectEditor(link, sessionId);
-  hangUps.push(hangUp);
+  const editor = editors.connect(link, sessionId);
   await editor.initialize();
   await editor.load(sessionId);
   return editor;

@@ -9,7 +9,12 @@ import { StartGate } from "../../gen/toolmark/v1/run_pb.js";
 import { DelegationKind, SessionKind } from "../../gen/toolmark/v1/session_pb.js";
 import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { openServerLink, type ServerLink } from "../../src/server/server-link.js";
-import { connectEditor, spawnEditor, type AcpEditor } from "../support/acp-editor.js";
+import {
+  ConnectedEditors,
+  connectEditor,
+  spawnEditor,
+  type AcpEditor,
+} from "../support/acp-editor.js";
 import {
   acceptCall,
   beginRun,
@@ -34,7 +39,7 @@ let service: TestService;
 let clients: Clients;
 let link: ServerLink;
 let run: OpenRun;
-const hangUps: (() => Promise<unknown>)[] = [];
+const editors = new ConnectedEditors();
 
 beforeEach(async () => {
   service = await startTestService();
@@ -44,15 +49,14 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
-  await Promise.all(hangUps.splice(0).map((hangUp) => hangUp()));
+  await editors.hangUp();
   link.close();
   await service.stop();
 });
 
 /** An editor that has the session open. */
 async function openEditor(): Promise<AcpEditor> {
-  const { editor, hangUp } = connectEditor(link, run.sessionId);
-  hangUps.push(hangUp);
+  const editor = editors.connect(link, run.sessionId);
   expect(await editor.open()).toBe(run.sessionId);
   return editor;
 }
@@ -77,8 +81,7 @@ async function block(toolCallId: string): Promise<void> {
 
 describe("an editor that opens the session", () => {
   test("is told that sessions can be loaded, and that prompts are not taken", async () => {
-    const { editor, hangUp } = connectEditor(link, run.sessionId);
-    hangUps.push(hangUp);
+    const editor = editors.connect(link, run.sessionId);
     const { agentCapabilities, agentInfo } = await editor.initialize();
     expect(agentCapabilities).toMatchObject({ loadSession: true });
     expect(agentInfo).toMatchObject({ name: "toolmark" });
@@ -135,8 +138,7 @@ describe("an editor that opens the session", () => {
     const { toolCallId } = await acceptCall(clients, run);
     await startCall(clients, run, toolCallId);
     await complete(clients, run, toolCallId, "x".repeat(100_000));
-    const { editor, hangUp } = connectEditor(link, run.sessionId);
-    hangUps.push(hangUp);
+    const editor = editors.connect(link, run.sessionId);
     await editor.initialize();
     await editor.load(run.sessionId);
     const { status, text } = editor.shownCard(toolCallId);
@@ -298,8 +300,7 @@ describe("a permission", () => {
           link.approvals.answerAsk({ ...request, answerToken: "forged" }),
       },
     };
-    const { editor, hangUp } = connectEditor(refusing, run.sessionId);
-    hangUps.push(hangUp);
+    const editor = editors.connect(refusing, run.sessionId);
     await editor.open();
     await openAsk(clients, run, (await acceptCall(clients, run)).toolCallId);
     (await editor.question()).answer({ outcome: "selected", optionId: "allow_once" });
@@ -410,8 +411,7 @@ test("what a fork copied is shown before what it adds", async () => {
   await complete(clients, run, toolCallId, "copied");
   const request = { requestId: freshRequestId(), sessionId: run.sessionId };
   const { session } = await clients.sessions.forkSession(request);
-  const { editor, hangUp } = connectEditor(link, given(session, "session").sessionId);
-  hangUps.push(hangUp);
+  const editor = editors.connect(link, given(session, "session").sessionId);
   await editor.initialize();
   await editor.load(given(session, "session").sessionId);
   expect(editor.shownCard(toolCallId)).toEqual({ status: "completed", text: "copied" });

@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { spawn, type ChildProcessWithoutNullStreams } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { Readable, Writable } from "node:stream";
@@ -154,14 +154,35 @@ export function connectEditor(
   return { editor, hangUp, served };
 }
 
+/** The editors of a test, each with a session open in a bridge of its own. */
+export class ConnectedEditors {
+  readonly #hangUps: (() => Promise<void>)[] = [];
+
+  connect(link: ServerLink, sessionId: string): AcpEditor {
+    const { editor, hangUp } = connectEditor(link, sessionId);
+    this.#hangUps.push(hangUp);
+    return editor;
+  }
+
+  async hangUp(): Promise<void> {
+    await Promise.all(this.#hangUps.splice(0).map((hangUp) => hangUp()));
+  }
+}
+
 /** An editor that runs the built command. */
-export function spawnEditor(args: readonly string[]): {
-  editor: AcpEditor;
-  /** Closes standard input. The exit code, and what was written to standard error. */
-  hangUp: () => Promise<{ code: number | null; stderr: string }>;
-} {
+export function spawnEditor(args: readonly string[]): SpawnedEditor {
   const command = join(ROOT, "dist/bin/toolmark.js");
-  const child = spawn(process.execPath, [command, "acp", ...args], { stdio: "pipe" });
+  return editorOf(spawn(process.execPath, [command, "acp", ...args], { stdio: "pipe" }));
+}
+
+export interface SpawnedEditor {
+  readonly editor: AcpEditor;
+  /** Closes standard input. The exit code, and what was written to standard error. */
+  readonly hangUp: () => Promise<{ code: number | null; stderr: string }>;
+}
+
+/** An editor over the standard input and output of a command. */
+export function editorOf(child: ChildProcessWithoutNullStreams): SpawnedEditor {
   const exited = once(child, "exit").then(([code]) => code as number | null);
   const stderr = text(child.stderr);
   const heard: Uint8Array[] = [];
