@@ -52,8 +52,8 @@ function insert(statements: WriteStatements, write: CommandWrite): void {
   for (const { bodyRef, sha256, sizeBytes, isJsonObject, data } of bodies) {
     statements.insertBody.run(key, bodyRef, sha256, sizeBytes, isJsonObject ? 1 : 0, data);
   }
-  for (const { toolCallId, sequence, salt, pairing } of pairings) {
-    statements.insertPairing.run(key, toolCallId, sequence, salt ?? null, pairing ?? null);
+  for (const { recordId, sequence, salt, pairing } of pairings) {
+    statements.insertPairing.run(key, recordId, sequence, salt ?? null, pairing ?? null);
   }
   if (request === undefined) return;
   const { requestId, digest, outcome, checksum } = request;

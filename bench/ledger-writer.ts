@@ -17,6 +17,7 @@ import type { Mutation } from "../src/ledger/mutation.js";
 import { ReviewDetails } from "../src/ledger/review-details.js";
 import type { SessionRef, Store } from "../src/ledger/store-port.js";
 import { readConfig } from "../src/server/config.js";
+import { readProviderTurn } from "../src/provider/read-provider-turn.js";
 import { mintId, nowMs, randomBytes } from "../src/server/system.js";
 
 export type CommandInit = NonNullable<MessageInitShape<typeof CommandSchema>["command"]>;
@@ -42,7 +43,10 @@ export function ledgerOn(store: Store): Ledger {
   const commits = new CommitFeed();
   const details = new ReviewDetails();
   return new Ledger(
-    { store, limits, snapshotEvery, mintId, randomBytes, tokens, commits, details, nowMs },
+    {
+      ...{ store, limits, snapshotEvery, mintId, randomBytes, tokens, commits, details, nowMs },
+      readProviderTurn,
+    },
     {
       sessionDamaged: ({ cause }) => {
         throw new Error(cause);

@@ -76,6 +76,16 @@ export function legacyId(use: LegacyIdUse, sessionId: string, occurrence: string
   return deriveId(use, [sessionId, occurrence]);
 }
 
+const PROJECTED_CALL_DOMAIN = "toolmark/projected-call/v1";
+
+/**
+ * What an id of a call for a provider is made from, where the provider's own cannot be used. `attempt` counts the ids
+ * of the call that were taken already. Nobody can tell the call's own id from it.
+ */
+export function projectedCallDigest(toolCallId: string, attempt: bigint): Uint8Array {
+  return digestOf([PROJECTED_CALL_DOMAIN, toolCallId, attempt]);
+}
+
 const DERIVED_PREFIXES = Object.values(DERIVED).map(({ prefix }) => `${prefix}_`);
 
 /** Whether an id has the form of one that is derived here: an id from elsewhere that has could be taken for one. */

@@ -20,8 +20,16 @@ export interface Limits {
   readonly pageSize: number;
 }
 
+/** Longest name of a tool. */
+export const TOOL_NAME_BYTES = 512;
+/** Longest id that a provider gives a call or an item. */
+export const PROVIDER_ID_BYTES = 4096;
+
 const KIB = 1024;
 const MIB = 1024 * KIB;
+
+/** Most bytes of one part of what is streamed in parts. */
+export const STREAM_PART_BYTES = 256 * KIB;
 
 export const DEFAULT_LIMITS: Limits = {
   messageBytes: 4 * MIB,

@@ -2,6 +2,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import type { ProviderPairing } from "../../gen/toolmark/engine/v1/command_pb.js";
 import {
   SessionStateSchema,
+  type ProviderTurn,
   type HeldResult,
   type OpenCall as StoredOpenCall,
   type SessionState as StoredSessionState,
@@ -66,6 +67,8 @@ export interface DraftEvent {
   readonly record: EventRecord;
   /** Provider pairing data to be stored beside the event. Private. */
   readonly pairing: ProviderPairing | undefined;
+  /** What the provider gave with a turn, stored in the same way. Absent: nothing. Private. */
+  readonly providerTurn?: ProviderTurn | undefined;
 }
 
 function storedCall(open: OpenCall): Omit<StoredOpenCall, "$typeName"> {

@@ -1,4 +1,8 @@
-import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
+import {
+  ToolCallState,
+  type ToolCall,
+  type ToolResult,
+} from "../../gen/toolmark/v1/tool_call_pb.js";
 
 /** The text that the model is given for a call that ended without a result of its own. */
 export function syntheticText(state: ToolCallState): string {
@@ -18,3 +22,26 @@ const TEXT: Partial<Record<ToolCallState, string>> = {
   [ToolCallState.OUTCOME_UNKNOWN]: "It is not known whether the call ran.",
   [ToolCallState.RESULT_MISSING]: "An older system kept no result for this call.",
 };
+
+/** Texts for calls that have not ended. */
+const OPEN_TEXT: Partial<Record<ToolCallState, string>> = {
+  [ToolCallState.ACCEPTED]: "The call has not started yet. It has no result.",
+  [ToolCallState.AWAITING_ANSWER]:
+    "The call waits for an approval. It has not run and has no result yet.",
+  [ToolCallState.AWAITING_AUTHORIZATION]:
+    "The call waits for an authorization. It has not run and has no result yet.",
+  [ToolCallState.STARTED]: "The call is still running. It has no result yet.",
+};
+
+/** What the model is told about a call: its result, or a text that says why there is none. */
+export type ToldResult =
+  { readonly result: ToolResult } | { readonly text: string; readonly isError: boolean };
+
+/** A late result is not told: what the model was told before it came stays. */
+export function toldResult({ result, state }: Pick<ToolCall, "result" | "state">): ToldResult {
+  if (result?.content !== undefined) return { result };
+  const open = OPEN_TEXT[state];
+  return open === undefined
+    ? { text: syntheticText(state), isError: true }
+    : { text: open, isError: false };
+}

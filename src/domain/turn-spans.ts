@@ -14,7 +14,8 @@ interface Span {
 
 /**
  * Where a session's log can be cut without splitting a turn: each turn reaches from its acceptance to the last first
- * result of its calls. Takes the events in order, from a point that splits none.
+ * result of its calls, and what its response said follows it at once. Takes the events in order, from a point that
+ * splits none.
  */
 export class TurnSpans {
   readonly #open = new Map<string, OpenTurn>();
@@ -23,7 +24,10 @@ export class TurnSpans {
   add(sequence: bigint, { record }: EventRecord): void {
     if (record.case === "turn") {
       const { turnId, toolCallIds } = record.value;
+      if (toolCallIds.length === 0) return;
       this.#open.set(turnId, { start: sequence, unanswered: new Set(toolCallIds) });
+    } else if (record.case === "message" && record.value.turnId !== undefined) {
+      this.#ended.push({ start: sequence - 1n, end: sequence });
     } else if (record.case === "adopted") {
       this.#adopt(sequence, record.value.openCalls);
     } else if (record.case === "toolCall" && record.value.result !== undefined) {

@@ -118,3 +118,16 @@ export async function openRecord(
     ? record
     : refuseDamaged(indexed.lastSequence);
 }
+
+/** The commitment of a base state to what a provider gave with the record at a place. */
+export async function broughtCommitment(
+  store: Pick<Store, "readBody">,
+  session: SessionRef,
+  bringing: BringingRecord,
+  place: bigint,
+): Promise<Uint8Array | undefined | Refusal> {
+  const base = await readBaseState(store, session, bringing.value);
+  if (isRefusal(base)) return base;
+  const commitment = base.records[indexAt(base, bringing.case, place)]?.privateCommitment;
+  return commitment === undefined || commitment.length === 0 ? undefined : commitment;
+}

@@ -15,6 +15,7 @@ import { invariant } from "../domain/invariant.js";
 import type { MintId } from "../domain/identity.js";
 import type { Limits } from "../domain/limits.js";
 import { maySee, type Caller } from "../domain/principal.js";
+import type { ReadProviderTurn } from "../domain/provider-turn.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import type { AnswerTokens } from "./answer-token.js";
 import { findBody } from "./body-reader.js";
@@ -39,6 +40,7 @@ export interface BatchOptions {
   readonly randomBytes: (size: number) => Uint8Array;
   readonly tokens: AnswerTokens;
   readonly uploads: BodyUploads;
+  readonly readProviderTurn: ReadProviderTurn;
   /** A snapshot is taken every so many events of a session. */
   readonly snapshotEvery: number;
 }
@@ -155,7 +157,12 @@ export class BatchContext {
       const uploaded = body === undefined ? this.options.uploads.find(row, ref) : undefined;
       if (uploaded !== undefined) uploads.set(ref, uploaded);
     }
-    return { records, bodies, uploads };
+    const privateUploads: Found["privateUploads"] = new Map();
+    for (const ref of references.privateRefs ?? []) {
+      const uploaded = this.options.uploads.findPrivate(row, ref);
+      if (uploaded !== undefined) privateUploads.set(ref, uploaded);
+    }
+    return { records, bodies, uploads, privateUploads };
   }
 
   facts(caller: Caller, actor: Actor, session: SessionRef, found: Found): Facts {
@@ -168,6 +175,8 @@ export class BatchContext {
       settledRecord: (id) => found.records.get(id),
       storedBody: (ref) => found.bodies.get(ref),
       uploadedBody: (ref) => found.uploads.get(ref),
+      privateUpload: (ref) => found.privateUploads.get(ref),
+      readProviderTurn: this.options.readProviderTurn,
       isAnswerToken: (ask, token) => this.options.tokens.isTokenOf(session, ask, token),
     };
   }
@@ -265,12 +274,15 @@ export interface Found {
   readonly bodies: Map<string, KnownBody>;
   /** Bodies that are uploaded and not stored. */
   readonly uploads: Map<string, NewBody>;
+  /** Bodies that were uploaded for AcceptProviderTurn alone. */
+  readonly privateUploads: Map<string, NewBody>;
 }
 
 export const NOTHING_FOUND: Found = {
   records: new Map(),
   bodies: new Map(),
   uploads: new Map(),
+  privateUploads: new Map(),
 };
 export const NOTHING_DUE: ReadonlySet<string> = new Set();
 

@@ -7,6 +7,7 @@ import { equalBytes } from "../domain/bytes.js";
 import type { KnownBody } from "../domain/decide/draft.js";
 import { isArchiveRef } from "../domain/identity.js";
 import { isJsonObject } from "../domain/json-object.js";
+import { STREAM_PART_BYTES } from "../domain/limits.js";
 import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.js";
 import { sha256 } from "../domain/sha256.js";
 import type { BodyRow, SessionRef, Store } from "./store-port.js";
@@ -24,8 +25,6 @@ export interface BodyRange {
   readonly offsetBytes: bigint;
   readonly limitBytes: bigint;
 }
-
-const CHUNK_BYTES = 256 * 1024;
 
 /** Reads bodies, each checked whole against its digest before any of it is served. */
 export class BodyReader {
@@ -147,10 +146,24 @@ function* chunksOf(body: BodyRow, { offsetBytes, limitBytes }: BodyRange): Gener
   do {
     yield {
       offsetBytes: BigInt(at),
-      chunk: body.data.subarray(at, Math.min(at + CHUNK_BYTES, end)),
+      chunk: body.data.subarray(at, Math.min(at + STREAM_PART_BYTES, end)),
       sizeBytes: BigInt(size),
       sha256: body.sha256,
     };
-    at += CHUNK_BYTES;
+    at += STREAM_PART_BYTES;
   } while (at < end);
+}
+
+/** The bytes that a record says it has, checked. A body that a record names was stored with it. */
+export async function readWholeBody(
+  store: Store,
+  session: SessionRef,
+  named: Body | undefined,
+): Promise<{ readonly data: Uint8Array; readonly mediaType: string } | Refusal> {
+  const { bodyRef = "", sha256: digest = new Uint8Array(), mediaType = "" } = named ?? {};
+  const body = await readServedBody(store, session, bodyRef);
+  if (body === undefined || !equalBytes(sha256(body.data), digest)) {
+    return refuseDamagedBody(bodyRef);
+  }
+  return { data: body.data, mediaType };
 }

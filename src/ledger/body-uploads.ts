@@ -79,8 +79,16 @@ export class BodyUploads {
 
   /** Keeps a body for commands of the session, for an hour from now. Refusal: QUOTA_EXCEEDED. */
   keep(session: SessionRef, body: NewBody): Refusal | undefined {
+    return this.#keep(keyOf(session, body.bodyRef), session, body);
+  }
+
+  /** The same for the one command that takes what is private. */
+  keepPrivate(session: SessionRef, body: NewBody): Refusal | undefined {
+    return this.#keep(privateKeyOf(session, body.bodyRef), session, body);
+  }
+
+  #keep(key: string, session: SessionRef, body: NewBody): Refusal | undefined {
     this.#dropOld();
-    const key = keyOf(session, body.bodyRef);
     this.#drop(key);
     if (this.#sizeBytes + body.sizeBytes > UPLOAD_BYTES_MAX) return refuseFull();
     if (this.#kept.size >= UPLOADS_MAX) return refuseTooMany();
@@ -92,6 +100,15 @@ export class BodyUploads {
   find(session: SessionRef, bodyRef: string): NewBody | undefined {
     this.#dropOld();
     return this.#kept.get(keyOf(session, bodyRef))?.body;
+  }
+
+  findPrivate(session: SessionRef, bodyRef: string): NewBody | undefined {
+    this.#dropOld();
+    return this.#kept.get(privateKeyOf(session, bodyRef))?.body;
+  }
+
+  forgetPrivate(session: SessionRef, bodyRef: string): void {
+    this.#drop(privateKeyOf(session, bodyRef));
   }
 
   /** Forgets what a commit has stored, and what nothing can use any more. */
@@ -132,6 +149,11 @@ export class BodyUploads {
 
 function keyOf(session: SessionRef, bodyRef: string): string {
   return `${sessionKey(session)}\n${bodyRef}`;
+}
+
+/** Kept apart from the others: equal bytes may be uploaded both ways. */
+function privateKeyOf(session: SessionRef, bodyRef: string): string {
+  return `${keyOf(session, bodyRef)}\nprivate`;
 }
 
 function refuseTooLarge(maxBytes: number): Refusal {

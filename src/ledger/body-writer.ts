@@ -20,7 +20,7 @@ export interface BodyWriterOptions {
 }
 
 /** What the first message of an upload says of the body. */
-export type BodyHead = Pick<WriteBodyRequest, "sessionId" | "mediaType" | "sha256">;
+export type BodyHead = Pick<WriteBodyRequest, "sessionId" | "mediaType" | "sha256" | "private">;
 
 /** The bytes of a body in order; a refusal ends them. */
 export type BodyParts = AsyncIterable<Uint8Array | Refusal>;
@@ -60,7 +60,7 @@ export class BodyWriter {
   async #takeUp(
     caller: Caller,
     session: SessionRef,
-    { sha256: expected, sessionId }: BodyHead,
+    { sha256: expected, sessionId, private: isPrivate }: BodyHead,
     upload: Upload,
   ): Promise<KnownBody | Refusal> {
     const { uploads, store } = this.#options;
@@ -68,10 +68,11 @@ export class BodyWriter {
     if (expected.length > 0 && !equalBytes(expected, body.sha256)) {
       return refuseField("sha256", "is not the digest of the bytes");
     }
-    const stored = await findBody(store, session, body.bodyRef);
+    const stored = isPrivate ? undefined : await findBody(store, session, body.bodyRef);
+    if (isRefusal(stored)) return stored;
     if (stored === undefined) {
       uploads.end(upload);
-      const refusal = uploads.keep(session, body);
+      const refusal = isPrivate ? uploads.keepPrivate(session, body) : uploads.keep(session, body);
       if (refusal !== undefined) return refusal;
     }
     // Looked at again once it is kept: a session that was closed meanwhile holds no bytes.

@@ -1,10 +1,11 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
+import { ProviderPairingSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import {
-  ProviderPairingSchema,
-  type ProviderPairing,
-} from "../../gen/toolmark/engine/v1/command_pb.js";
-import { EventPayloadSchema, type EventPayload } from "../../gen/toolmark/storage/v1/storage_pb.js";
+  EventPayloadSchema,
+  ProviderTurnSchema,
+  type EventPayload,
+} from "../../gen/toolmark/storage/v1/storage_pb.js";
 import type { Ask } from "../../gen/toolmark/v1/ask_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { EventSchema, type Event, type EventRecord } from "../../gen/toolmark/v1/event_pb.js";
@@ -87,10 +88,8 @@ export function sealEvent(
   );
   const salt = randomBytes(SALT_BYTES);
   const { record } = draft.record;
-  const pairing =
-    draft.pairing === undefined || record.case !== "toolCall"
-      ? undefined
-      : sealPairing(record.value.toolCallId, draft.pairing, sequence, randomBytes);
+  const beside = privateBytesOf(draft);
+  const pairing = beside && sealPairing(beside, sequence, randomBytes);
   const chained = {
     sessionId,
     sequence,
@@ -140,17 +139,32 @@ function deadlineOf(record: EventRecord["record"]): Deadline | undefined {
   return { timeMs: waitsUntilMs(record.value) };
 }
 
-/** Salts and commits to what a provider called a call. `sequence` is of the event that brings the commitment. */
+/** What a provider gave with a record, encoded. */
+export interface PrivateBytes {
+  readonly recordId: string;
+  readonly bytes: Uint8Array;
+}
+
+function privateBytesOf({ record, pairing, providerTurn }: DraftEvent): PrivateBytes | undefined {
+  const { case: kind, value } = record.record;
+  if (kind === "toolCall" && pairing !== undefined) {
+    return { recordId: value.toolCallId, bytes: toBinary(ProviderPairingSchema, pairing) };
+  }
+  if (kind === "turn" && providerTurn !== undefined) {
+    return { recordId: value.turnId, bytes: toBinary(ProviderTurnSchema, providerTurn) };
+  }
+  return undefined;
+}
+
+/** Salts and commits to what a provider gave. `sequence` is of the event that brings the commitment. */
 export function sealPairing(
-  toolCallId: string,
-  pairing: ProviderPairing,
+  { recordId, bytes }: PrivateBytes,
   sequence: bigint,
   randomBytes: (size: number) => Uint8Array,
 ): { readonly row: PairingRow; readonly commitment: Uint8Array } {
-  const bytes = toBinary(ProviderPairingSchema, pairing);
   const salt = randomBytes(SALT_BYTES);
   return {
-    row: { toolCallId, sequence, salt, pairing: bytes },
+    row: { recordId, sequence, salt, pairing: bytes },
     commitment: commit(salt, bytes),
   };
 }

@@ -1,4 +1,5 @@
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
+import { privateBodyOf } from "../domain/decide/references.js";
 import { invariant, InvariantError } from "../domain/invariant.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
@@ -75,6 +76,14 @@ interface Answered {
   readonly reply: Replies | Refusal | Error;
   /** Its writes in the batch, by index: from, and up to but without. An expiry that it found due is one of them. */
   readonly writes: { readonly from: number; readonly to: number };
+}
+
+/** One whose commit was carried out. */
+type Committed = Answered & { readonly reply: Replies };
+
+function isCommitted(answered: Answered): answered is Committed {
+  const { reply, writes } = answered;
+  return !(reply instanceof Error) && !isRefusal(reply) && writes.to > writes.from;
 }
 
 /**
@@ -262,15 +271,18 @@ export class Ledger {
   }
 
   #publish(answers: readonly Answered[], writes: readonly CommandWrite[]): void {
-    for (const answered of answers) this.#keepDetails(answered);
+    for (const answered of answers) {
+      if (!isCommitted(answered)) continue;
+      this.#keepDetails(answered);
+      this.#forgetPrivate(answered);
+    }
     this.uploads.forgetCommitted(writes);
     this.#options.commits.publish(writes);
   }
 
-  /** Of reviews that this batch has committed, so neither of refused ones nor of those that are told again. */
-  #keepDetails({ pending: { caller, mutation }, reply, writes }: Answered): void {
-    const isCommitted = !(reply instanceof Error) && !isRefusal(reply) && writes.to > writes.from;
-    if (mutation.kind !== "apply" || !isCommitted) return;
+  /** Neither of refused reviews nor of those that are told again. */
+  #keepDetails({ pending: { caller, mutation }, reply }: Committed): void {
+    if (mutation.kind !== "apply") return;
     const session = { tenant: caller.tenant, sessionId: mutation.request.sessionId };
     for (const [index, { command }] of mutation.request.commands.entries()) {
       if (command.case !== "publishReview" || command.value.detail === "") continue;
@@ -278,6 +290,16 @@ export class Ledger {
       invariant(record?.case === "hook", "a published review is answered with its record");
       const { hookId, revision = 0n } = record.value;
       this.#options.details.put(session, hookId, { text: command.value.detail, revision });
+    }
+  }
+
+  /** Private uploads are no bodies that a commit stores. */
+  #forgetPrivate({ pending: { caller, mutation } }: Committed): void {
+    if (mutation.kind !== "apply") return;
+    const session = { tenant: caller.tenant, sessionId: mutation.request.sessionId };
+    for (const command of mutation.request.commands) {
+      const ref = privateBodyOf(command)?.bodyRef ?? "";
+      if (ref !== "") this.uploads.forgetPrivate(session, ref);
     }
   }
 

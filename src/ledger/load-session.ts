@@ -169,7 +169,7 @@ async function addProviderIds(
   if (state.openCalls.size === 0) return state;
   const pairings = new Map<string, PairingRow>();
   for (const pairing of await store.readPairings(row, [...state.openCalls.keys()])) {
-    pairings.set(pairing.toolCallId, pairing);
+    pairings.set(pairing.recordId, pairing);
   }
   const adopted = await adoptedCommitments(store, row, state);
   const openCalls = new Map<string, OpenCall>();

@@ -265,6 +265,7 @@ export class MountedSessions {
     return {
       ...{ caller, actor: SYSTEM_ACTOR, limits: this.#options.limits, now: timestampFromMs(0) },
       ...{ mintId: unasked, settledRecord: unasked, storedBody: unasked, isAnswerToken: unasked },
+      readProviderTurn: unasked,
     };
   }
 

@@ -102,8 +102,8 @@ export class MountedStore implements Store {
     return (await this.#rowsOf(session)).listRecords(session, query);
   }
 
-  async readPairings(session: SessionRef, toolCallIds: readonly string[]): Promise<PairingRow[]> {
-    return (await this.#rowsOf(session)).readPairings(session, toolCallIds);
+  async readPairings(session: SessionRef, recordIds: readonly string[]): Promise<PairingRow[]> {
+    return (await this.#rowsOf(session)).readPairings(session, recordIds);
   }
 
   async listAsks(query: AskQuery): Promise<IndexedAsk[]> {

@@ -147,7 +147,9 @@ class PairingSeals {
   commitmentTo(toolCallId: string, pairing: ProviderPairing): Uint8Array {
     const known = this.#known.get(toolCallId);
     if (known !== undefined) return known;
-    const sealed = sealPairing(toolCallId, pairing, this.#sequence, this.#randomBytes);
+    const bytes = toBinary(ProviderPairingSchema, pairing);
+    const named = { recordId: toolCallId, bytes };
+    const sealed = sealPairing(named, this.#sequence, this.#randomBytes);
     this.rows.push(sealed.row);
     return sealed.commitment;
   }

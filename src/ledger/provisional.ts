@@ -27,7 +27,7 @@ export interface DecidedWrite {
 /** The state that a batch decides on: committed rows under what the batch itself has decided but not committed. */
 export class Provisional {
   readonly writes: CommandWrite[] = [];
-  /** Bytes of the bodies among them. */
+  /** Bytes of the bodies among them, and of what providers gave. */
   bodyBytes = 0;
   readonly sessions = new Map<string, LoadedSession>();
   readonly #written = new Map<string, SessionWrites>();
@@ -53,6 +53,7 @@ export class Provisional {
       written.bodies.set(body.bodyRef, body);
       this.bodyBytes += body.data.length;
     }
+    for (const { pairing } of write.pairings) this.bodyBytes += pairing?.length ?? 0;
     if (write.request !== undefined) written.requests.set(write.request.requestId, write.request);
     if (write.creation !== undefined) {
       this.#creations.set(creationKey(write.creation), write.creation);

@@ -13,7 +13,7 @@ import { inheritedRecord, isCopied } from "../domain/inherited.js";
 import { invariant } from "../domain/invariant.js";
 import type { Limits } from "../domain/limits.js";
 import type { Caller } from "../domain/principal.js";
-import { toolCallIdOf } from "../domain/record-id.js";
+import { recordIdOf, toolCallIdOf } from "../domain/record-id.js";
 import { storedBodiesOf } from "../domain/record-bodies.js";
 import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.js";
 import { inheritedRecords } from "./base-state.js";
@@ -146,12 +146,13 @@ export class SessionFork {
   ): Promise<PairingRow[] | Refusal> {
     const commitments = new Map<string, Uint8Array>();
     for (const { record, privateCommitment } of records) {
-      if (record.record.case !== "toolCall" || privateCommitment === undefined) continue;
-      commitments.set(record.record.value.toolCallId, privateCommitment);
+      const recordId = recordIdOf(record.record);
+      if (recordId === undefined || privateCommitment === undefined) continue;
+      commitments.set(recordId, privateCommitment);
     }
     const pairings = await this.#options.store.readPairings(row, [...commitments.keys()]);
     const intact = pairings.filter((pairing) => isPaired(pairing, commitments));
-    for (const { toolCallId } of intact) commitments.delete(toolCallId);
+    for (const { recordId } of intact) commitments.delete(recordId);
     const [damagedId] = commitments.keys();
     if (damagedId !== undefined) return refuseDamagedRow(damagedId);
     // Covered by the commitments in the base state, which the first event brings.
@@ -175,10 +176,10 @@ function copiedRecords({ records, spans }: History): CopiedRecord[] {
 }
 
 function isPaired(
-  { toolCallId, salt, pairing }: PairingRow,
+  { recordId, salt, pairing }: PairingRow,
   commitments: ReadonlyMap<string, Uint8Array>,
 ): boolean {
-  const commitment = commitments.get(toolCallId);
+  const commitment = commitments.get(recordId);
   if (commitment === undefined || salt === undefined || pairing === undefined) return false;
   return isCommitment(commitment, salt, pairing);
 }

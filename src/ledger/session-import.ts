@@ -147,8 +147,8 @@ export class SessionImport {
     if (isRefusal(base)) return base;
     const ids = base.occurrences.map(({ toolCallId }) => toolCallId);
     const pairings = new Map<string, Uint8Array>();
-    for (const { toolCallId, pairing } of await store.readPairings(row, ids)) {
-      if (pairing !== undefined) pairings.set(toolCallId, pairing);
+    for (const { recordId, pairing } of await store.readPairings(row, ids)) {
+      if (pairing !== undefined) pairings.set(recordId, pairing);
     }
     const { session } = adopted;
     invariant(session !== undefined, "an adopted session has its own record");

@@ -168,13 +168,15 @@ export interface BodyRow {
 }
 
 /** Provider pairing data of one call. Private: read for the engine role and for outstanding ids only. */
+/** What a provider gave with a record, which nothing public shows. */
 export interface PairingRow {
-  readonly toolCallId: string;
+  /** The call or turn. */
+  readonly recordId: string;
   /** Sequence of the event whose private commitment covers this row. */
   readonly sequence: bigint;
   /** 16 bytes. Absent, together with the row's bytes, once erased. */
   readonly salt: Uint8Array | undefined;
-  /** Encoded `toolmark.engine.v1.ProviderPairing`. */
+  /** Encoded `toolmark.engine.v1.ProviderPairing` of a call, `toolmark.storage.v1.ProviderTurn` of a turn. */
   readonly pairing: Uint8Array | undefined;
 }
 
@@ -447,8 +449,8 @@ export interface Store extends SessionRows {
   /** The earliest deadline of all. */
   nextDeadlineMs(): Promise<number | undefined>;
 
-  /** Pairings of the named calls; calls without one are left out. */
-  readPairings(session: SessionRef, toolCallIds: readonly string[]): Promise<PairingRow[]>;
+  /** Pairings of the named records; records without one are left out. */
+  readPairings(session: SessionRef, recordIds: readonly string[]): Promise<PairingRow[]>;
 
   /** One answer for each, in order: all of a batch's lookups at once, since each of them costs a round. */
   findRequests(requests: readonly RequestRef[]): Promise<readonly (RequestRow | undefined)[]>;

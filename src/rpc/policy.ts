@@ -64,6 +64,10 @@ export const POLICY: Policy = {
   "toolmark.engine.v1.EvidenceService.PublishHook": ENGINE,
   "toolmark.engine.v1.EvidenceService.PublishReview": ENGINE,
 
+  "toolmark.engine.v1.ReplayService.AcceptProviderTurn": ENGINE,
+  "toolmark.engine.v1.ReplayService.GetReplay": ENGINE,
+  "toolmark.engine.v1.ReplayService.ProjectReplay": ENGINE,
+
   "grpc.reflection.v1.ServerReflection.ServerReflectionInfo": ANY,
   "grpc.reflection.v1alpha.ServerReflection.ServerReflectionInfo": ANY,
 };

@@ -1,5 +1,6 @@
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
@@ -11,6 +12,7 @@ import { BodyWriter } from "../ledger/body-writer.js";
 import { SessionEnding } from "../ledger/session-ending.js";
 import type { Ledger } from "../ledger/ledger.js";
 import type { Reader } from "../ledger/reader.js";
+import { ReplayReader } from "../ledger/replay-reader.js";
 import { SessionCompaction } from "../ledger/session-compaction.js";
 import { SessionFork } from "../ledger/session-fork.js";
 import type { ReviewDetails } from "../ledger/review-details.js";
@@ -23,6 +25,7 @@ import { approvalHandlers } from "../rpc/handlers/approval.js";
 import { callHandlers, evidenceHandlers, runHandlers } from "../rpc/handlers/engine.js";
 import { historyHandlers } from "../rpc/handlers/history.js";
 import { infoHandlers } from "../rpc/handlers/info.js";
+import { replayHandlers } from "../rpc/handlers/replay.js";
 import { sessionHandlers } from "../rpc/handlers/session.js";
 import type { AskWatch } from "../watch/ask-watch.js";
 import type { AwaitAsk } from "../watch/await-ask.js";
@@ -67,6 +70,10 @@ export function composeServices(parts: Parts): Binding {
     bindService(ApprovalService, approvalHandlers(parts)),
     bindService(RunService, runHandlers(ledger)),
     bindService(CallService, callHandlers(ledger, parts.awaiting)),
+    bindService(
+      ReplayService,
+      replayHandlers({ ledger, replays: new ReplayReader({ store, pause: nextTurn }) }),
+    ),
     bindService(
       EvidenceService,
       evidenceHandlers(ledger, new BodyWriter({ uploads: ledger.uploads, store, limits })),

@@ -15,6 +15,7 @@ import type { Store } from "../ledger/store-port.js";
 import type { Authenticate } from "../rpc/authenticate.js";
 import { traceOf } from "../rpc/fault-trace.js";
 import type { Log } from "../rpc/log.js";
+import { readProviderTurn } from "../provider/read-provider-turn.js";
 import { createValidator } from "../rpc/validate/validator.js";
 import { createMemoryStore } from "../store/memory/memory-store.js";
 import { StoreFilesGoneError } from "../store/sqlite/file-guard.js";
@@ -119,6 +120,7 @@ async function serveStore(
     {
       ...{ store, mounts, limits, snapshotEvery, mintId, randomBytes, tokens, commits, details },
       nowMs: clock.nowMs,
+      readProviderTurn,
     },
     observeLedger({ log, countCommit: metrics.countCommit, onStoreFailed }),
   );

@@ -159,12 +159,12 @@ export function bodyRow(bodyRef: string, content: string): BodyRow {
   };
 }
 
-export function pairingRow(toolCallId: string, changes: Partial<PairingRow> = {}): PairingRow {
+export function pairingRow(recordId: string, changes: Partial<PairingRow> = {}): PairingRow {
   return {
-    toolCallId,
+    recordId,
     sequence: 1n,
     salt: bytes("salt"),
-    pairing: bytes(`pairing of ${toolCallId}`),
+    pairing: bytes(`pairing of ${recordId}`),
     ...changes,
   };
 }

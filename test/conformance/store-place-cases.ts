@@ -136,7 +136,7 @@ const CHECKING: readonly ConformanceCase[] = [
       expect(refs).toEqual(["body_1", "body_3", "body_é"]);
       const pairings = await allRows(
         (after) => store.listPairings(A, after, PAGE),
-        ({ toolCallId }) => toolCallId,
+        ({ recordId }) => recordId,
       );
       expect(pairings).toEqual([pairingRow("tc_1"), pairingRow("tc_3"), pairingRow("tc_é")]);
       const requests = await allRows(

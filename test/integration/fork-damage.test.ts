@@ -141,7 +141,7 @@ describe("of a fork, what is damaged is not served, and named by its verificatio
     ["a pairing's salt", "UPDATE pairings SET salt = zeroblob(16)"],
     ["a pairing, gone", "DELETE FROM pairings"],
   ])("%s", async (_what, sql) => {
-    damage(`${sql} WHERE session = @key AND tool_call_id = @id`, { id: source.allowedId });
+    damage(`${sql} WHERE session = @key AND record_id = @id`, { id: source.allowedId });
     expect((await findings()).join()).toContain(source.allowedId);
     expect(await expectNothingAltered(given(service, "service").clients())).toBe(0);
   });
@@ -222,7 +222,7 @@ describe("damage of a source", () => {
   test("in a pairing that is to be copied is told as such", async () => {
     const database = new BetterSqlite(folder.path);
     const sql = `UPDATE pairings SET salt = zeroblob(16) WHERE session =
-      (SELECT session FROM sessions WHERE session_id = ?) AND tool_call_id = ?`;
+      (SELECT session FROM sessions WHERE session_id = ?) AND record_id = ?`;
     const { sessionId } = source.run;
     expect(database.prepare(sql).run(sessionId, source.allowedId).changes).toBe(1);
     database.close();

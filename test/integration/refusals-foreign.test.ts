@@ -9,7 +9,9 @@ import {
 import { Code } from "@connectrpc/connect";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
+import { ProviderWire } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
@@ -167,6 +169,9 @@ const ATTEMPTS: readonly Attempt[] = [
   attempt(CallService.method.acceptTurn, ({ sessionId, runId }) => ({
     ...{ sessionId, runId, requestId, command: { calls: [newCall("dup")] } },
   })),
+  attempt(ReplayService.method.acceptProviderTurn, (known) => ({
+    ...{ ...ofRun(known), command: { wire: ProviderWire.GEMINI, payload: TEXT } },
+  })),
   attempt(CallService.method.amendToolCall, ({ sessionId, runId, toolCallId }) => ({
     ...{ sessionId, runId, requestId },
     command: { toolCallId, effective: { data: bytes("{}") } },
@@ -304,7 +309,7 @@ test("every offered unary method of a session is tried", async () => {
   const { methods } = await service.clients().info.getServerInfo({});
   const unary = [SessionService, RunService, CallService, EvidenceService]
     .flatMap((each): readonly DescMethod[] => each.methods)
-    .concat(ApprovalService.methods, HistoryService.methods)
+    .concat(ApprovalService.methods, HistoryService.methods, ReplayService.methods)
     .filter(({ methodKind }) => methodKind === "unary")
     .filter(({ input }) => input.fields.some(({ name }) => name === "session_id"))
     .map(({ parent, name }) => `${parent.typeName}.${name}`)

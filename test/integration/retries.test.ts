@@ -3,6 +3,7 @@ import { Code } from "@connectrpc/connect";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
@@ -75,6 +76,7 @@ test("every method with a request id is among them", async () => {
   const retried = RETRIED.map(({ name }) => name.split(" ")[0]);
   const mutating = [SessionService, RunService, CallService, EvidenceService, ApprovalService]
     .flatMap((each): readonly DescMethod[] => each.methods)
+    .concat(ReplayService.methods)
     .filter(({ input }) => input.fields.some(({ name }) => name === "request_id"))
     .filter(({ parent, name }) => offered.has(`${parent.typeName}.${name}`));
   const names = mutating.map(({ name }) => name);

@@ -481,7 +481,7 @@ const ROW_MUTANTS: readonly StoreMutant[] = [
     name: "keeps the first pairing of a call silently",
     kills: ["a call's pairing is written once"],
     wrap: writing(async (write, store) => {
-      const ids = write.pairings.map(({ toolCallId }) => toolCallId);
+      const ids = write.pairings.map(({ recordId }) => recordId);
       const known = await store.readPairings(write, ids);
       return known.length > 0 ? { ...write, pairings: [] } : write;
     }),

@@ -391,7 +391,7 @@ export const ALTERED_ROWS: readonly {
     rule: "a pairing without an event",
     table: "pairings",
     fault: /without one/,
-    change: (from) => from.firstOf("listPairings", (row) => ({ ...row, toolCallId: "tc_other" })),
+    change: (from) => from.firstOf("listPairings", (row) => ({ ...row, recordId: "tc_other" })),
   },
   {
     rule: "a pairing left out",

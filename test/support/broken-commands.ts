@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { CommandSchema, type Command } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { HookDecision } from "../../gen/toolmark/v1/hook_pb.js";
@@ -36,6 +37,7 @@ const OF_RUN = { sessionId: "ses_1", runId: "run_1", requestId: "request 1" };
 const UNARY: Readonly<Record<string, DescMethod>> = {
   ...EvidenceService.method,
   ...CallService.method,
+  ...ReplayService.method,
   ...RunService.method,
 };
 

@@ -25,6 +25,7 @@ import { DEFAULT_LIMITS, type Limits } from "../../src/domain/limits.js";
 import { recordIdOf } from "../../src/domain/record-id.js";
 import { isRefusal, type Refusal } from "../../src/domain/refusal.js";
 import type { DraftEvent, SessionState } from "../../src/domain/session-state.js";
+import { readProviderTurn } from "../../src/provider/read-provider-turn.js";
 import { OutsideWorld, TENANT_CALLER } from "./outside-world.js";
 
 type RecordCase = Exclude<EventRecord["record"]["case"], undefined>;
@@ -211,6 +212,7 @@ export class Decider {
       mintId: this.#world.mintId,
       settledRecord: (id) => this.#records.get(id),
       storedBody: () => undefined,
+      readProviderTurn,
       isAnswerToken: ({ askId }, token) => token === `token of ${askId}`,
     };
   }

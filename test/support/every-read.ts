@@ -5,6 +5,8 @@ import {
   type Message,
   type MessageInitShape,
 } from "@bufbuild/protobuf";
+import { ProviderWire } from "../../gen/toolmark/engine/v1/command_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { AskState } from "../../gen/toolmark/v1/ask_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
@@ -17,6 +19,10 @@ const ALL = 1000;
 const session = SessionService.method;
 const history = HistoryService.method;
 const approval = ApprovalService.method;
+const replay = ReplayService.method;
+
+/** The wire that the history has turns of, and another one. */
+const PROJECTED = [ProviderWire.ANTHROPIC_MESSAGES, ProviderWire.GEMINI];
 
 function calling<Input extends DescMessage>(
   tenant: string,
@@ -58,6 +64,8 @@ function listsOf({ tenant, sessionId }: SessionRef): OfflineCall[] {
     calling(tenant, history.listHooks, { sessionId }),
     calling(tenant, history.listAuthorizations, { sessionId }),
     calling(tenant, approval.listReceipts, { sessionId }),
+    calling(tenant, replay.getReplay, { sessionId }),
+    ...PROJECTED.map((wire) => calling(tenant, replay.projectReplay, { sessionId, wire })),
     ...askStates().map((state) => calling(tenant, approval.listAsks, { sessionId, state })),
   ];
 }

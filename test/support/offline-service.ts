@@ -21,6 +21,7 @@ export interface OfflineCall {
   readonly method: DescMethod;
   readonly request: Message;
 }
+import { readProviderTurn } from "../../src/provider/read-provider-turn.js";
 import { eventWatch } from "./event-watching.js";
 
 /** What a call is answered: its messages in hex, or that it is refused or fails. */
@@ -43,7 +44,7 @@ export class OfflineService {
     const outside = { mintId, nowMs, randomBytes };
     this.#store = store;
     this.#ledger = new Ledger(
-      { store, limits, tokens, commits, details, snapshotEvery: 4, ...outside },
+      { store, limits, tokens, commits, details, snapshotEvery: 4, ...outside, readProviderTurn },
       { sessionDamaged: () => undefined, commitFailed: () => undefined },
     );
     const asks = new AskReader({ store, limits, tokens });

@@ -6,6 +6,7 @@ import { answerTokens } from "../../src/ledger/answer-token.js";
 import { CommitFeed } from "../../src/ledger/commit-feed.js";
 import type { LedgerOptions } from "../../src/ledger/ledger.js";
 import { ReviewDetails } from "../../src/ledger/review-details.js";
+import { readProviderTurn } from "../../src/provider/read-provider-turn.js";
 import type { Store } from "../../src/ledger/store-port.js";
 
 /** Clock, ids and randomness of a test: the same for the same name, across restarts of what uses them. */
@@ -39,7 +40,10 @@ export class OutsideWorld {
     const outside = { mintId, randomBytes, nowMs };
     const tokens = answerTokens(this.#secret, store.generation);
     const heard = { commits: new CommitFeed(), details: new ReviewDetails() };
-    return { store, limits: DEFAULT_LIMITS, ...outside, snapshotEvery, tokens, ...heard };
+    return {
+      ...{ store, limits: DEFAULT_LIMITS, ...outside, snapshotEvery, tokens, ...heard },
+      readProviderTurn,
+    };
   }
 }
 

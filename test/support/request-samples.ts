@@ -7,8 +7,9 @@ import {
 } from "@bufbuild/protobuf";
 
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
-import type { CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
+import { ProviderWire, type CommandSchema } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService, TakeOver } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { AskKind, AskProvenance, AskState } from "../../gen/toolmark/v1/ask_pb.js";
@@ -47,6 +48,7 @@ const approval = ApprovalService.method;
 const run = RunService.method;
 const call = CallService.method;
 const evidence = EvidenceService.method;
+const replay = ReplayService.method;
 
 const sessionId = "ses_1";
 const toolCallId = "tc_1";
@@ -80,6 +82,16 @@ const acceptTurn: InitOf<"acceptTurn">[] = [
     ],
   },
   { calls: [{ toolName: "read_file", arguments: stored }] },
+];
+
+const acceptProviderTurn: InitOf<"acceptProviderTurn">[] = [
+  {
+    wire: ProviderWire.OPENAI_RESPONSES,
+    payload: inline,
+    provider: "provider",
+    model: "model",
+  },
+  { wire: ProviderWire.MISTRAL, payload: stored },
 ];
 
 const amendToolCall: InitOf<"amendToolCall">[] = [
@@ -218,6 +230,9 @@ const endRun: InitOf<"endRun">[] = [
 const commands: { readonly command: Case }[] = [
   ...recordMessage.map((value) => ({ command: { case: "recordMessage" as const, value } })),
   ...acceptTurn.map((value) => ({ command: { case: "acceptTurn" as const, value } })),
+  ...acceptProviderTurn.map((value) => ({
+    command: { case: "acceptProviderTurn" as const, value },
+  })),
   ...amendToolCall.map((value) => ({ command: { case: "amendToolCall" as const, value } })),
   ...startToolCall.map((value) => ({ command: { case: "startToolCall" as const, value } })),
   ...recordResult.map((value) => ({ command: { case: "recordResult" as const, value } })),
@@ -396,12 +411,22 @@ export const REQUEST_SAMPLES: readonly RequestSamples[] = [
     call.settleAuthorization,
     ...settleAuthorization.map((command) => ({ ...ofRun, command })),
   ),
+  samples(
+    replay.acceptProviderTurn,
+    ...acceptProviderTurn.map((command) => ({ ...ofRun, command })),
+  ),
+  samples(replay.getReplay, { sessionId }),
+  samples(
+    replay.projectReplay,
+    { sessionId, wire: ProviderWire.GEMINI, provider: "provider" },
+    { sessionId, wire: ProviderWire.ANTHROPIC_MESSAGES },
+  ),
   samples(evidence.publishReview, ...publishReview.map((command) => ({ ...ofRun, command }))),
   samples(evidence.recordMessage, ...recordMessage.map((command) => ({ ...ofRun, command }))),
   samples(
     evidence.writeBody,
     { sessionId, mediaType: "text/plain", chunk: sha256, sha256 },
-    { sessionId },
+    { sessionId, private: true },
   ),
   samples(evidence.publishHook, ...publishHook.map((command) => ({ ...ofRun, command }))),
 ];

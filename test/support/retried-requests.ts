@@ -1,4 +1,5 @@
 import { create, toBinary } from "@bufbuild/protobuf";
+import { ProviderWire } from "../../gen/toolmark/engine/v1/command_pb.js";
 import {
   ApplyResponseSchema,
   BeginRunResponseSchema,
@@ -61,11 +62,14 @@ export interface Retried {
 }
 
 const TEXT = { data: bytes("text") };
+const ANTHROPIC_RESPONSE = `{"type":"message","role":"assistant","content":[
+  {"type":"text","text":"Looking."},
+  {"type":"tool_use","id":"toolu_1","name":"bash","input":{"command":"ls"}}]}`;
 const HOOK = { phase: "session_start", decision: HookDecision.INFO };
 
 /** Sends a command by its own method. */
 export async function sendAlone(
-  { calls, evidence, runs }: Clients,
+  { calls, evidence, replays, runs }: Clients,
   head: OpenRun & { requestId: string },
   { case: kind, value: command }: CommandInit,
 ): Promise<CommandResult["result"]> {
@@ -76,6 +80,8 @@ export async function sendAlone(
       return { case: kind, value: await evidence.publishHook({ ...head, command }) };
     case "acceptTurn":
       return { case: kind, value: await calls.acceptTurn({ ...head, command }) };
+    case "acceptProviderTurn":
+      return { case: kind, value: await replays.acceptProviderTurn({ ...head, command }) };
     case "amendToolCall":
       return { case: kind, value: await calls.amendToolCall({ ...head, command }) };
     case "startToolCall":
@@ -308,6 +314,15 @@ const COMMANDS: readonly Retried[] = [
   commandOfRun("AcceptTurn", () => ({
     case: "acceptTurn",
     value: { provider: "p", model: "m", calls: [newCall("a"), newCall("b"), newCall("")] },
+  })),
+  commandOfRun("AcceptProviderTurn", () => ({
+    case: "acceptProviderTurn",
+    value: {
+      wire: ProviderWire.ANTHROPIC_MESSAGES,
+      payload: { data: bytes(ANTHROPIC_RESPONSE) },
+      provider: "p",
+      model: "m",
+    },
   })),
   commandOfRun("AmendToolCall", async (clients, run) =>
     amend(await acceptCall(clients, run), '{"command":"ls -l"}'),

@@ -1,5 +1,6 @@
 import { create, type DescMethodUnary, type Message } from "@bufbuild/protobuf";
 import type { Transport } from "@connectrpc/connect";
+import { ProviderWire } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { AskKind, AskProvenance } from "../../gen/toolmark/v1/ask_pb.js";
 import { AuthorizationState } from "../../gen/toolmark/v1/authorization_pb.js";
 import { Verdict } from "../../gen/toolmark/v1/receipt_pb.js";
@@ -29,7 +30,9 @@ import {
   openRun,
   publishHook,
   recordMessage,
+  type OpenRun,
 } from "./conversation.js";
+import { acceptResponse, completeAll, RESPONSE } from "./replaying.js";
 import { doMainJob } from "./main-job.js";
 import {
   clientsOf,
@@ -141,6 +144,14 @@ async function writeWaiting(clients: Clients): Promise<string> {
   return run.sessionId;
 }
 
+/** A turn as its provider gave it. */
+async function writeProviderTurn(clients: Clients, run: OpenRun): Promise<void> {
+  const wire = ProviderWire.ANTHROPIC_MESSAGES;
+  const response = RESPONSE[wire]("Looking.", { id: "toolu_0" });
+  const { toolCalls } = await acceptResponse(clients, run, wire, response);
+  await completeAll(clients, run, toolCalls, ["found"]);
+}
+
 /** A session that has ended, with a denial, a grant and a body of its own. */
 async function writeSettled(clients: Clients): Promise<string> {
   const run = await openRun(clients);
@@ -150,6 +161,7 @@ async function writeSettled(clients: Clients): Promise<string> {
   await answer(clients, allowed);
   await startCall(clients, run, allowed.toolCallId);
   await complete(clients, run, allowed.toolCallId, "done ".repeat(4000));
+  await writeProviderTurn(clients, run);
   const { toolCallId } = await acceptCall(clients, run, newCall("call_0"));
   await publishReview(clients, run, reviewOf(toolCallId));
   const { authorizationId } = await park(clients, run, toolCallId, { expireTime: FAR });

@@ -9,6 +9,7 @@ import {
 } from "@connectrpc/connect-node";
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
@@ -43,6 +44,7 @@ export interface Clients {
   readonly runs: Client<typeof RunService>;
   readonly calls: Client<typeof CallService>;
   readonly evidence: Client<typeof EvidenceService>;
+  readonly replays: Client<typeof ReplayService>;
   readonly history: Client<typeof HistoryService>;
   readonly approvals: Client<typeof ApprovalService>;
   readonly info: Client<typeof InfoService>;
@@ -143,6 +145,7 @@ export function clientsOf(transport: Transport): Clients {
     runs: client(RunService),
     calls: client(CallService),
     evidence: client(EvidenceService),
+    replays: client(ReplayService),
     history: client(HistoryService),
     approvals: client(ApprovalService),
     info: client(InfoService),

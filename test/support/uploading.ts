@@ -13,6 +13,7 @@ const PART_BYTES = 1024 * 1024;
 export interface UploadOptions {
   readonly mediaType?: string;
   readonly sha256?: Uint8Array;
+  readonly private?: boolean;
   readonly partBytes?: number;
 }
 

@@ -24,7 +24,7 @@ async function opened(): Promise<{ asking: AskingLedger; writer: BodyWriter; run
 }
 
 function headOf({ sessionId }: AskingRun) {
-  return { sessionId, mediaType: "", sha256: new Uint8Array() };
+  return { sessionId, mediaType: "", sha256: new Uint8Array(), private: false };
 }
 
 async function uploaded(writer: BodyWriter, run: AskingRun, data = DATA): Promise<string> {

@@ -4,6 +4,7 @@ import * as reflectionV1 from "../../gen/grpc/reflection/v1/reflection_pb.js";
 import * as reflectionV1Alpha from "../../gen/grpc/reflection/v1alpha/reflection_pb.js";
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../gen/toolmark/v1/history_service_pb.js";
@@ -12,7 +13,7 @@ import { SessionService } from "../../gen/toolmark/v1/session_service_pb.js";
 import { bindService, type Implementation } from "../../src/rpc/call.js";
 import { POLICY, PolicyMissingError, resolvePolicy } from "../../src/rpc/policy.js";
 
-const ENGINE_SERVICES = [CallService, EvidenceService, RunService];
+const ENGINE_SERVICES = [CallService, EvidenceService, ReplayService, RunService];
 const SERVICES: readonly DescService[] = [
   ...[ApprovalService, HistoryService, InfoService, SessionService],
   ...ENGINE_SERVICES,

@@ -9,6 +9,7 @@ import { describe, expect, it } from "vitest";
 
 import { CallService } from "../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService } from "../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../gen/toolmark/v1/approval_service_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
@@ -30,6 +31,7 @@ const SERVICES = [
   RunService,
   CallService,
   EvidenceService,
+  ReplayService,
 ];
 
 /** Methods that the service does not offer yet, and the one whose request is empty. Move a method when it is built. */

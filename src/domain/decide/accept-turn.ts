@@ -1,8 +1,16 @@
 import { create } from "@bufbuild/protobuf";
 import type { AcceptTurnCommand, NewToolCall } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import type { ProviderTurn } from "../../../gen/toolmark/storage/v1/storage_pb.js";
 import type { Body } from "../../../gen/toolmark/v1/body_pb.js";
 import { ErrorReason } from "../../../gen/toolmark/v1/errors_pb.js";
-import { StartGate, TurnSchema, type Run } from "../../../gen/toolmark/v1/run_pb.js";
+import {
+  MessageRole,
+  MessageSchema,
+  StartGate,
+  TurnSchema,
+  type Run,
+  type Turn,
+} from "../../../gen/toolmark/v1/run_pb.js";
 import {
   IdentitySource,
   Ran,
@@ -13,7 +21,7 @@ import { EventKind } from "../event-kind.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
 import type { Decided, Draft, ReplyRecord } from "./draft.js";
-import { intakeBody } from "./intake-body.js";
+import { intakeBody, storeBytes } from "./intake-body.js";
 
 /** Clients take only so many bytes of error metadata. */
 const COLLISIONS_NAMED_MAX = 16;
@@ -63,58 +71,79 @@ function refuseOutstanding(
 
 function refuseTooMany(
   { openCalls }: SessionState,
-  { calls }: AcceptTurnCommand,
+  { calls, field }: NewTurn,
   limit: number,
 ): Refusal | undefined {
   if (openCalls.size + calls.length <= limit) return undefined;
   return refuse(
     ErrorReason.QUOTA_EXCEEDED,
     `the session would have more than ${limit} calls without a result`,
-    { field: "command.calls", limit: String(limit) },
+    { field, limit: String(limit) },
   );
+}
+
+/** A turn to be accepted, whoever named its calls. */
+export interface NewTurn {
+  /** Path of what holds the calls in the request. */
+  readonly field: string;
+  readonly provider: string | undefined;
+  readonly model: string | undefined;
+  readonly calls: readonly NewToolCall[];
+  /** What the provider gave with them. Absent: the harness named the calls alone. */
+  readonly response: { readonly items: ProviderTurn; readonly text: string } | undefined;
 }
 
 export function acceptTurn(
   draft: Draft,
   state: SessionState,
   run: Run,
-  command: AcceptTurnCommand,
+  { provider, model, calls }: AcceptTurnCommand,
 ): Decided {
-  const positions = positionsById(command.calls);
+  const field = "command.calls";
+  return acceptCalls(draft, state, run, { field, provider, model, calls, response: undefined });
+}
+
+/** Checks a whole turn before anything of it is written. */
+export function acceptCalls(draft: Draft, state: SessionState, run: Run, turn: NewTurn): Decided {
+  const positions = positionsById(turn.calls);
   const refused =
     refuseDuplicates(positions) ??
     refuseOutstanding(state, positions) ??
-    refuseTooMany(state, command, draft.facts.limits.openCallsPerSession);
+    refuseTooMany(state, turn, draft.facts.limits.openCallsPerSession);
   if (refused !== undefined) return refused;
 
   const bodies: Body[] = [];
-  for (const [position, call] of command.calls.entries()) {
-    const body = intakeBody(draft, call.arguments, `command.calls[${position}].arguments`);
+  for (const [position, call] of turn.calls.entries()) {
+    const body = intakeBody(draft, call.arguments, `${turn.field}[${position}].arguments`);
     if (isRefusal(body)) return body;
     bodies.push(body);
   }
-  return writeTurn(draft, run, command, bodies);
+  return writeTurn(draft, run, turn, bodies);
 }
 
 function writeTurn(
   draft: Draft,
   run: Run,
-  command: AcceptTurnCommand,
+  { provider, model, calls, response }: NewTurn,
   bodies: readonly Body[],
 ): Decided {
   const { mintId, now } = draft.facts;
   const turnId = mintId("turn");
-  const ids = command.calls.map(() => mintId("toolCall"));
+  const ids = calls.map(() => mintId("toolCall"));
   const turn = create(TurnSchema, {
     turnId,
     runId: run.runId,
     toolCallIds: ids,
-    ...(command.provider === undefined ? {} : { provider: command.provider }),
-    ...(command.model === undefined ? {} : { model: command.model }),
+    ...(provider === undefined ? {} : { provider }),
+    ...(model === undefined ? {} : { model }),
     createTime: now,
   });
-  const reply: ReplyRecord[] = [draft.write(EventKind.turnAccepted, { case: "turn", value: turn })];
-  for (const [index, call] of command.calls.entries()) {
+  const record = { case: "turn", value: turn } as const;
+  const reply: ReplyRecord[] = [draft.write(EventKind.turnAccepted, record, response?.items)];
+  if (response !== undefined && response.text !== "") {
+    reply.push(writeText(draft, turn, response.text));
+  }
+  for (const [index, call] of calls.entries()) {
     const build = (revision: bigint) =>
       create(ToolCallSchema, {
         toolCallId: ids[index] ?? "",
@@ -139,6 +168,19 @@ function writeTurn(
     );
   }
   return draft.decision(reply);
+}
+
+/** What the response said, as a message right behind its turn. */
+function writeText(draft: Draft, { turnId, runId, createTime }: Turn, text: string): ReplyRecord {
+  const message = create(MessageSchema, {
+    messageId: draft.facts.mintId("message"),
+    runId,
+    role: MessageRole.ASSISTANT,
+    content: storeBytes(draft, new TextEncoder().encode(text), "text/plain"),
+    turnId,
+    ...(createTime === undefined ? {} : { createTime }),
+  });
+  return draft.write(EventKind.messageRecorded, { case: "message", value: message });
 }
 
 function bodiesOf(body: Body | undefined): { proposed?: Body; effective?: Body } {

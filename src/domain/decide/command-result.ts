@@ -48,6 +48,11 @@ function resultOf(
       const value = { turn: one(records, "turn"), toolCalls: all(records, "toolCall") };
       return { case: command, value };
     }
+    case "acceptProviderTurn": {
+      const [message] = all(records, "message");
+      const value = { turn: one(records, "turn"), toolCalls: all(records, "toolCall") };
+      return { case: command, value: message === undefined ? value : { ...value, message } };
+    }
     case "amendToolCall":
     case "startToolCall":
     case "reconcileToolCall":

@@ -4,6 +4,7 @@ import type { Run } from "../../../gen/toolmark/v1/run_pb.js";
 import { invariant, unreachable } from "../invariant.js";
 import { isRefusal, refuse, type Refusal } from "../refusal.js";
 import type { SessionState } from "../session-state.js";
+import { acceptProviderTurn } from "./accept-provider-turn.js";
 import { acceptTurn } from "./accept-turn.js";
 import { amendToolCall } from "./amend-tool-call.js";
 import type { Decided, Draft } from "./draft.js";
@@ -50,6 +51,8 @@ export function decideCommand(
       return recordMessage(draft, run, command.value);
     case "acceptTurn":
       return acceptTurn(draft, state, run, command.value);
+    case "acceptProviderTurn":
+      return acceptProviderTurn(draft, state, run, command.value);
     case "amendToolCall":
       return amendToolCall(draft, state, command.value);
     case "startToolCall":

@@ -1,12 +1,14 @@
 import { create } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ProviderPairing } from "../../../gen/toolmark/engine/v1/command_pb.js";
+import type { ProviderTurn } from "../../../gen/toolmark/storage/v1/storage_pb.js";
 import { EventRecordSchema, type EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
 import type { Ask } from "../../../gen/toolmark/v1/ask_pb.js";
 import type { Actor } from "../../../gen/toolmark/v1/origin_pb.js";
 import type { MintId } from "../identity.js";
 import type { Limits } from "../limits.js";
 import type { Caller } from "../principal.js";
+import type { ReadProviderTurn } from "../provider-turn.js";
 import type { Refusal } from "../refusal.js";
 import type { DraftEvent, OpenCall, SessionState } from "../session-state.js";
 
@@ -39,6 +41,9 @@ export interface Facts {
   readonly storedBody: (bodyRef: string) => KnownBody | undefined;
   /** A body that was uploaded and is not stored: what names it brings it. Absent: there are none. */
   readonly uploadedBody?: (bodyRef: string) => NewBody | undefined;
+  /** A body that was uploaded for AcceptProviderTurn alone. Absent: there are none. */
+  readonly privateUpload?: (bodyRef: string) => NewBody | undefined;
+  readonly readProviderTurn: ReadProviderTurn;
   /** Whether the token is the one that is shown with this ask. */
   readonly isAnswerToken: (ask: Ask, token: string) => boolean;
 }
@@ -83,8 +88,8 @@ export class Draft {
   }
 
   /** Adds an event that takes no revision. */
-  write(kind: string, record: AnyRecord): ReplyRecord {
-    return this.#add(kind, undefined, record, undefined);
+  write(kind: string, record: AnyRecord, providerTurn?: ProviderTurn): ReplyRecord {
+    return this.#add(kind, undefined, record, { pairing: undefined, providerTurn });
   }
 
   /** Adds an update of a record that takes the next revision. */
@@ -94,7 +99,7 @@ export class Draft {
     pairing?: ProviderPairing,
   ): ReplyRecord {
     this.#revision += 1n;
-    return this.#add(kind, this.#revision, build(this.#revision), pairing);
+    return this.#add(kind, this.#revision, build(this.#revision), { pairing });
   }
 
   /** Everything that was added, for a reply that shows all of it. */
@@ -113,11 +118,11 @@ export class Draft {
     kind: string,
     revision: bigint | undefined,
     value: AnyRecord,
-    pairing: ProviderPairing | undefined,
+    beside: Pick<DraftEvent, "pairing" | "providerTurn">,
   ): ReplyRecord {
     const record = create(EventRecordSchema, { record: value });
     const sequence = this.#firstSequence + BigInt(this.events.length);
-    this.events.push({ kind, revision, record, pairing });
+    this.events.push({ kind, revision, record, ...beside });
     return { sequence, record };
   }
 }

@@ -8,6 +8,8 @@ import { reviewIdOf } from "./publish-review.js";
 export interface References {
   readonly recordIds: readonly string[];
   readonly bodyRefs: readonly string[];
+  /** Bodies that were uploaded for one command alone. Absent: none. */
+  readonly privateRefs?: readonly string[];
 }
 
 function recordIdsOf({ command }: Command, state: SessionState): readonly string[] {
@@ -65,6 +67,11 @@ function bodiesOf({ command }: Command): readonly (Body | undefined)[] {
   }
 }
 
+/** A body that only this command takes. */
+export function privateBodyOf({ command }: Command): Body | undefined {
+  return command.case === "acceptProviderTurn" ? command.value.payload : undefined;
+}
+
 /** What an answer names. */
 export function referencesOfAnswer({ askId }: AnswerAskRequest): References {
   return { recordIds: [askId], bodyRefs: [] };
@@ -77,9 +84,12 @@ export function referencesOf(
   state: SessionState,
 ): References {
   const recordIds = [runId, ...commands.flatMap((command) => recordIdsOf(command, state))];
-  const bodyRefs = commands
-    .flatMap(bodiesOf)
+  const bodyRefs = refsOf(commands.flatMap(bodiesOf));
+  return { recordIds, bodyRefs, privateRefs: refsOf(commands.map(privateBodyOf)) };
+}
+
+function refsOf(bodies: readonly (Body | undefined)[]): string[] {
+  return bodies
     .map((body) => (body?.data === undefined ? (body?.bodyRef ?? "") : ""))
     .filter((ref) => ref !== "");
-  return { recordIds, bodyRefs };
 }

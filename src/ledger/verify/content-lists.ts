@@ -1,6 +1,9 @@
 import { fromBinary, type DescMessage } from "@bufbuild/protobuf";
 import { ProviderPairingSchema } from "../../../gen/toolmark/engine/v1/command_pb.js";
-import { RequestOutcomeSchema } from "../../../gen/toolmark/storage/v1/storage_pb.js";
+import {
+  ProviderTurnSchema,
+  RequestOutcomeSchema,
+} from "../../../gen/toolmark/storage/v1/storage_pb.js";
 import { equalBytes } from "../../domain/bytes.js";
 import { isCommitment } from "../../domain/chain.js";
 import { isArchiveRef } from "../../domain/identity.js";
@@ -9,7 +12,7 @@ import { isSha256 } from "../../domain/sha256.js";
 import { isIntactBody } from "../body-reader.js";
 import { requestChecksum } from "../checksums.js";
 import type { BodyRow, PairingRow, RequestRow, SessionRow, SessionRows } from "../store-port.js";
-import { digestText, type ExpectedBody } from "./expected-rows.js";
+import { digestText, type ExpectedBody, type ExpectedPairing } from "./expected-rows.js";
 import type { RowFault, RowList } from "./listed-rows.js";
 import type { SessionLog } from "./session-log.js";
 
@@ -85,13 +88,13 @@ export function pairingList(
     table: "pairings",
     start: "",
     list: (after, limit) => rows.listPairings(session, after, limit),
-    placeOf: ({ toolCallId }) => toolCallId,
+    placeOf: ({ recordId }) => recordId,
     check: (row) => {
-      const key = row.toolCallId;
+      const key = row.recordId;
       const { sequence, salt, pairing } = row;
       if (isErased && salt === undefined && pairing === undefined) return undefined;
       const expected = pairings.get(key);
-      if (expected === undefined) return { key, sequence, fault: "is of a call without one" };
+      if (expected === undefined) return { key, sequence, fault: "is of a record without one" };
       expected.isListed = true;
       const fault = pairingFault(row, expected);
       return fault === undefined ? undefined : { key, sequence: expected.firstSequence, fault };
@@ -102,14 +105,15 @@ export function pairingList(
 
 function pairingFault(
   { sequence, salt, pairing }: PairingRow,
-  expected: { readonly firstSequence: bigint; readonly commitment: Uint8Array },
+  expected: ExpectedPairing,
 ): string | undefined {
   if (sequence !== expected.firstSequence) return "names another event than its own";
   if (salt === undefined || pairing === undefined) return "has no bytes or no salt";
   if (!isCommitment(expected.commitment, salt, pairing)) {
     return "does not match the private commitment of its event";
   }
-  return isDecodable(ProviderPairingSchema, pairing) ? undefined : "cannot be decoded";
+  const schema = expected.of === "turn" ? ProviderTurnSchema : ProviderPairingSchema;
+  return isDecodable(schema, pairing) ? undefined : "cannot be decoded";
 }
 
 /** Remembered requests. No event tells of them, so that a missing one is not noticed. */

@@ -4,6 +4,7 @@ import type { EventRecord } from "../../../gen/toolmark/v1/event_pb.js";
 import { equalBytes } from "../../domain/bytes.js";
 import { archiveOf, isRefOf } from "../../domain/archive.js";
 import { storedBodiesOf } from "../../domain/record-bodies.js";
+import { recordIdOf } from "../../domain/record-id.js";
 import { baseBodyOf, bringsRecords } from "../../domain/session-record.js";
 import { inheritedIndexOf, inheritedPlace, type Bringing } from "../base-state.js";
 import { indexOf } from "../event-codec.js";
@@ -41,6 +42,8 @@ export interface ExpectedBody {
 }
 
 export interface ExpectedPairing {
+  /** Which kind of record it is of. */
+  readonly of: "toolCall" | "turn";
   readonly firstSequence: bigint;
   readonly commitment: Uint8Array;
   isListed: boolean;
@@ -126,13 +129,17 @@ export class ExpectedRows {
   #addPairing(row: EventRow, record: EventRecord["record"]): string | undefined {
     const { privateCommitment: commitment, sequence: firstSequence } = row;
     if (commitment === undefined) return undefined;
-    if (record.case !== "toolCall") return "has a private commitment without a call";
-    const { toolCallId } = record.value;
-    const known = this.pairings.get(toolCallId)?.commitment;
-    if (known !== undefined) {
-      return equalBytes(known, commitment) ? undefined : "pairs a call for the second time";
+    const recordId = recordIdOf(record);
+    const isOfProvider = record.case === "toolCall" || record.case === "turn";
+    if (!isOfProvider || recordId === undefined) {
+      return "has a private commitment without a call or turn";
     }
-    this.pairings.set(toolCallId, { firstSequence, commitment, isListed: false });
+    const known = this.pairings.get(recordId)?.commitment;
+    if (known !== undefined) {
+      return equalBytes(known, commitment) ? undefined : "pairs a record for the second time";
+    }
+    const entry = { of: record.case, firstSequence, commitment, isListed: false };
+    this.pairings.set(recordId, entry);
     return undefined;
   }
 

@@ -7,6 +7,7 @@ import type {
   ListReceiptsRequest,
 } from "../../../gen/toolmark/v1/approval_service_pb.js";
 import { AskState, AskStateSchema } from "../../../gen/toolmark/v1/ask_pb.js";
+import { TOOL_NAME_BYTES } from "../../domain/limits.js";
 import { refuseField } from "../../domain/refusal.js";
 import { VERDICTS_TO_GIVE } from "./asks.js";
 import {
@@ -23,7 +24,6 @@ import {
   OWNER_SUBJECT_BYTES,
   REASON_BYTES,
   specifiedValues,
-  TOOL_NAME_BYTES,
 } from "./checks.js";
 
 const ANSWER_TOKEN = /^[\x20-\x7e]{1,512}$/;

@@ -19,7 +19,6 @@ export const ID_BYTES = 512;
 export const SHA256_BYTES = 32;
 export const PAGE_TOKEN_BYTES = 4096;
 export const REASON_BYTES = 4096;
-export const TOOL_NAME_BYTES = 512;
 export const OWNER_SUBJECT_BYTES = 256;
 /** From the beginning of the year 1 to the end of the year 9999, which is all that a Timestamp may say. */
 const TIMESTAMP_SECONDS_MIN = -62_135_596_800n;

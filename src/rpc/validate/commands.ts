@@ -1,4 +1,6 @@
+import { ProviderWireSchema } from "../../../gen/toolmark/engine/v1/command_pb.js";
 import type {
+  AcceptProviderTurnCommand,
   AcceptTurnCommand,
   AmendToolCallCommand,
   CanonicalResult,
@@ -19,7 +21,7 @@ import {
 } from "../../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { unreachable } from "../../domain/invariant.js";
-import type { Limits } from "../../domain/limits.js";
+import { PROVIDER_ID_BYTES, TOOL_NAME_BYTES, type Limits } from "../../domain/limits.js";
 import { refuseField } from "../../domain/refusal.js";
 import {
   checkOpenAsk,
@@ -43,14 +45,13 @@ import {
   type CommandCheck,
   fieldPath,
   specifiedValues,
-  TOOL_NAME_BYTES,
 } from "./checks.js";
 import { checkPublishHook, checkPublishReview } from "./evidence.js";
 
-const PROVIDER_ID_BYTES = 4096;
-const PROVIDER_BYTES = 128;
+export const PROVIDER_BYTES = 128;
 const MODEL_BYTES = 256;
 
+export const PROVIDER_WIRES = specifiedValues(ProviderWireSchema);
 const MESSAGE_ROLES = specifiedValues(MessageRoleSchema);
 const RUN_OUTCOMES = specifiedValues(RunOutcomeSchema);
 const RESULT_ENDS: ReadonlySet<number> = new Set([
@@ -79,6 +80,16 @@ export const checkAcceptTurn: CommandCheck<AcceptTurnCommand> = (command, at, li
   checkEach(command.calls, (call, index) =>
     checkNewToolCall(call, fieldPath(at, `calls[${index}]`), limits),
   );
+
+export const checkAcceptProviderTurn: CommandCheck<AcceptProviderTurnCommand> = (
+  command,
+  at,
+  limits,
+) =>
+  checkEnum(command.wire, at, "wire", PROVIDER_WIRES) ??
+  checkBody(command.payload, at, "payload", limits) ??
+  checkOptionalText(command.provider, at, "provider", PROVIDER_BYTES) ??
+  checkOptionalText(command.model, at, "model", MODEL_BYTES);
 
 function checkNewToolCall(call: NewToolCall, at: string, limits: Limits): Checked {
   return (
@@ -178,6 +189,8 @@ export function checkCommand({ command }: Command, at: string, limits: Limits): 
       return checkRecordMessage(command.value, fieldPath(at, "record_message"), limits);
     case "acceptTurn":
       return checkAcceptTurn(command.value, fieldPath(at, "accept_turn"), limits);
+    case "acceptProviderTurn":
+      return checkAcceptProviderTurn(command.value, fieldPath(at, "accept_provider_turn"), limits);
     case "amendToolCall":
       return checkAmendToolCall(command.value, fieldPath(at, "amend_tool_call"), limits);
     case "startToolCall":

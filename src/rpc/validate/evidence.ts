@@ -16,6 +16,7 @@ import {
   type EvidenceRef,
   type Review,
 } from "../../../gen/toolmark/v1/review_pb.js";
+import { TOOL_NAME_BYTES } from "../../domain/limits.js";
 import { refuseField } from "../../domain/refusal.js";
 import {
   checkEach,
@@ -29,7 +30,6 @@ import {
   type CommandCheck,
   fieldPath,
   specifiedValues,
-  TOOL_NAME_BYTES,
 } from "./checks.js";
 
 const PHASE_BYTES = 128;

@@ -13,9 +13,11 @@ export function checkFirstPart({ sessionId, mediaType, sha256 }: WriteBodyReques
 }
 
 /** A message after the first, which has bytes alone. */
-export function checkLaterPart({ sessionId, mediaType, sha256 }: WriteBodyRequest): Checked {
+export function checkLaterPart(part: WriteBodyRequest): Checked {
+  const { sessionId, mediaType, sha256 } = part;
   const rule = "must be empty after the first message";
   if (sessionId !== "") return refuseField("session_id", rule);
   if (mediaType !== "") return refuseField("media_type", rule);
+  if (part.private) return refuseField("private", "must be false after the first message");
   return sha256.length === 0 ? undefined : refuseField("sha256", rule);
 }

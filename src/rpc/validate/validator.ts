@@ -8,6 +8,7 @@ import {
 
 import { CallService } from "../../../gen/toolmark/engine/v1/call_service_pb.js";
 import { EvidenceService } from "../../../gen/toolmark/engine/v1/evidence_service_pb.js";
+import { ReplayService } from "../../../gen/toolmark/engine/v1/replay_service_pb.js";
 import { RunService } from "../../../gen/toolmark/engine/v1/run_service_pb.js";
 import { ApprovalService } from "../../../gen/toolmark/v1/approval_service_pb.js";
 import { HistoryService } from "../../../gen/toolmark/v1/history_service_pb.js";
@@ -22,6 +23,7 @@ import type { Checked } from "./checks.js";
 import * as commands from "./commands.js";
 import * as evidences from "./evidence.js";
 import * as imports from "./imports.js";
+import * as replays from "./replays.js";
 import * as requests from "./requests.js";
 import * as uploads from "./uploads.js";
 import * as watches from "./watches.js";
@@ -51,6 +53,7 @@ const approval = ApprovalService.method;
 const run = RunService.method;
 const call = CallService.method;
 const evidence = EvidenceService.method;
+const replay = ReplayService.method;
 const { commandRequest } = requests;
 
 const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
@@ -93,6 +96,9 @@ const REQUEST_CHECKS: ReadonlyMap<string, RequestCheck> = new Map([
   entry(call.settleAsk, commandRequest(asks.checkSettleAsk)),
   entry(call.parkToolCall, commandRequest(asks.checkParkToolCall)),
   entry(call.settleAuthorization, commandRequest(asks.checkSettleAuthorization)),
+  entry(replay.acceptProviderTurn, commandRequest(commands.checkAcceptProviderTurn)),
+  entry(replay.getReplay, replays.checkGetReplay),
+  entry(replay.projectReplay, replays.checkProjectReplay),
   entry(evidence.recordMessage, commandRequest(commands.checkRecordMessage)),
   entry(evidence.writeBody, uploads.checkFirstPart),
   entry(evidence.publishHook, commandRequest(evidences.checkPublishHook)),

@@ -195,9 +195,9 @@ class MemoryStore implements Store {
     return this.#session(session)?.bodies.get(bodyRef);
   }
 
-  async readPairings(session: SessionRef, toolCallIds: readonly string[]): Promise<PairingRow[]> {
+  async readPairings(session: SessionRef, recordIds: readonly string[]): Promise<PairingRow[]> {
     const pairings = this.#session(session)?.pairings;
-    return [...new Set(toolCallIds)].flatMap((id) => pairings?.get(id) ?? []);
+    return [...new Set(recordIds)].flatMap((id) => pairings?.get(id) ?? []);
   }
 
   async findRequests(requests: readonly RequestRef[]): Promise<(RequestRow | undefined)[]> {
@@ -238,7 +238,7 @@ class MemoryStore implements Store {
 
   async listPairings(session: SessionRef, afterId: string, limit: number): Promise<PairingRow[]> {
     const pairings = this.#session(session)?.pairings.values() ?? [];
-    return pageAfter(pairings, ({ toolCallId }) => toolCallId, afterId, limit);
+    return pageAfter(pairings, ({ recordId }) => recordId, afterId, limit);
   }
 
   async listRequests(session: SessionRef, afterId: string, limit: number): Promise<RequestRow[]> {

@@ -238,9 +238,9 @@ function copyBody(
 
 function insertPairing({ pairings }: MemorySession, row: PairingRow, undo: Undo): void {
   requireIntegers(row.sequence);
-  refuseUnless(!pairings.has(row.toolCallId), "a call has one pairing");
-  pairings.set(row.toolCallId, row);
-  undo.push(() => pairings.delete(row.toolCallId));
+  refuseUnless(!pairings.has(row.recordId), "a record has one pairing");
+  pairings.set(row.recordId, row);
+  undo.push(() => pairings.delete(row.recordId));
 }
 
 function insertRequest({ requests }: MemorySession, row: RequestRow, undo: Undo): void {

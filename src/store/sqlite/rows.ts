@@ -111,7 +111,7 @@ export interface BodyColumns extends BodyDescriptionColumns {
 }
 
 export interface PairingColumns {
-  readonly tool_call_id: string;
+  readonly record_id: string;
   readonly sequence: bigint;
   readonly salt: Uint8Array | null;
   readonly pairing: Uint8Array | null;
@@ -251,7 +251,7 @@ export function toBodyRow(columns: BodyColumns): BodyRow {
 
 export function toPairingRow(columns: PairingColumns): PairingRow {
   return {
-    toolCallId: columns.tool_call_id,
+    recordId: columns.record_id,
     sequence: columns.sequence,
     salt: plainIfAny(columns.salt),
     pairing: plainIfAny(columns.pairing),

@@ -216,12 +216,12 @@ export class SqliteReader {
     return found && toBodyRow(found);
   }
 
-  readPairings(session: SessionRef, toolCallIds: readonly string[]): PairingRow[] {
+  readPairings(session: SessionRef, recordIds: readonly string[]): PairingRow[] {
     const key = this.#keys.find(session);
     if (key === undefined) return [];
     const pairings: PairingRow[] = [];
-    for (const toolCallId of new Set(toolCallIds)) {
-      const found = this.#statements.readPairing.get(key, toolCallId);
+    for (const recordId of new Set(recordIds)) {
+      const found = this.#statements.readPairing.get(key, recordId);
       if (found !== undefined) pairings.push(toPairingRow(found));
     }
     return pairings;

@@ -123,7 +123,7 @@ export class SqliteWriter {
     for (const copy of write.bodyCopies ?? []) this.#copyBody(key, copy);
     const { insertPairing, insertRequest, insertCreation } = this.#statements;
     for (const row of write.pairings) {
-      insertPairing.run(key, row.toolCallId, row.sequence, row.salt ?? null, row.pairing ?? null);
+      insertPairing.run(key, row.recordId, row.sequence, row.salt ?? null, row.pairing ?? null);
     }
     const { request, creation, snapshot } = write;
     if (request !== undefined) {

@@ -149,8 +149,8 @@ WHERE d.set_time_ms > ? ORDER BY d.set_time_ms DESC LIMIT ?`,
 WHERE session = ? AND body_ref = ?`,
   findBody: `SELECT body_ref, sha256, size_bytes, is_json_object FROM bodies
 WHERE session = ? AND body_ref = ?`,
-  readPairing: `SELECT tool_call_id, sequence, salt, pairing FROM pairings
-WHERE session = ? AND tool_call_id = ?`,
+  readPairing: `SELECT record_id, sequence, salt, pairing FROM pairings
+WHERE session = ? AND record_id = ?`,
   findRequest: `SELECT request_id, digest, outcome, checksum FROM requests
 WHERE session = ? AND request_id = ?`,
   findCreation: `SELECT tenant, subject, request_id, digest, session_id, checksum FROM creations
@@ -164,8 +164,8 @@ FROM deadlines AS d JOIN sessions AS s ON s.session = d.session
 WHERE d.session = ? AND d.record_id > ? ORDER BY d.record_id LIMIT ?`,
   listBodyRefs: `SELECT body_ref FROM bodies
 WHERE session = ? AND body_ref > ? ORDER BY body_ref LIMIT ?`,
-  listPairings: `SELECT tool_call_id, sequence, salt, pairing FROM pairings
-WHERE session = ? AND tool_call_id > ? ORDER BY tool_call_id LIMIT ?`,
+  listPairings: `SELECT record_id, sequence, salt, pairing FROM pairings
+WHERE session = ? AND record_id > ? ORDER BY record_id LIMIT ?`,
   listRequests: `SELECT request_id, digest, outcome, checksum FROM requests
 WHERE session = ? AND request_id > ? ORDER BY request_id LIMIT ?`,
 } as const;
@@ -216,7 +216,7 @@ ON CONFLICT (session, body_ref) DO NOTHING`,
   copyBody: `INSERT INTO bodies (session, body_ref, sha256, size_bytes, is_json_object, data)
 SELECT @session, @newBodyRef, sha256, size_bytes, is_json_object, data FROM bodies
 WHERE session = @from AND body_ref = @bodyRef`,
-  insertPairing: `INSERT INTO pairings (session, tool_call_id, sequence, salt, pairing)
+  insertPairing: `INSERT INTO pairings (session, record_id, sequence, salt, pairing)
 VALUES (?, ?, ?, ?, ?)`,
   insertRequest: `INSERT INTO requests (session, request_id, digest, outcome, checksum)
 VALUES (?, ?, ?, ?, ?)`,

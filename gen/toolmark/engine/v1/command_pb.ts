@@ -2,8 +2,8 @@
 // @generated from file toolmark/engine/v1/command.proto (package toolmark.engine.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { AskKind, AskProvenance } from "../../v1/ask_pb.js";
@@ -30,7 +30,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/engine/v1/command.proto.
  */
 export const file_toolmark_engine_v1_command: GenFile = /*@__PURE__*/
-  fileDesc("CiB0b29sbWFyay9lbmdpbmUvdjEvY29tbWFuZC5wcm90bxISdG9vbG1hcmsuZW5naW5lLnYxIrAHCgdDb21tYW5kEkIKDnJlY29yZF9tZXNzYWdlGAEgASgLMigudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZE1lc3NhZ2VDb21tYW5kSAASPAoLYWNjZXB0X3R1cm4YAiABKAsyJS50b29sbWFyay5lbmdpbmUudjEuQWNjZXB0VHVybkNvbW1hbmRIABJDCg9hbWVuZF90b29sX2NhbGwYAyABKAsyKC50b29sbWFyay5lbmdpbmUudjEuQW1lbmRUb29sQ2FsbENvbW1hbmRIABJDCg9zdGFydF90b29sX2NhbGwYBCABKAsyKC50b29sbWFyay5lbmdpbmUudjEuU3RhcnRUb29sQ2FsbENvbW1hbmRIABJACg1yZWNvcmRfcmVzdWx0GAUgASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZFJlc3VsdENvbW1hbmRIABJLChNyZWNvbmNpbGVfdG9vbF9jYWxsGAYgASgLMiwudG9vbG1hcmsuZW5naW5lLnYxLlJlY29uY2lsZVRvb2xDYWxsQ29tbWFuZEgAEjYKCG9wZW5fYXNrGAcgASgLMiIudG9vbG1hcmsuZW5naW5lLnYxLk9wZW5Bc2tDb21tYW5kSAASPgoMd2l0aGRyYXdfYXNrGAggASgLMiYudG9vbG1hcmsuZW5naW5lLnYxLldpdGhkcmF3QXNrQ29tbWFuZEgAEjoKCnNldHRsZV9hc2sYCSABKAsyJC50b29sbWFyay5lbmdpbmUudjEuU2V0dGxlQXNrQ29tbWFuZEgAEkEKDnBhcmtfdG9vbF9jYWxsGAogASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlBhcmtUb29sQ2FsbENvbW1hbmRIABJOChRzZXR0bGVfYXV0aG9yaXphdGlvbhgLIAEoCzIuLnRvb2xtYXJrLmVuZ2luZS52MS5TZXR0bGVBdXRob3JpemF0aW9uQ29tbWFuZEgAEj4KDHB1Ymxpc2hfaG9vaxgMIAEoCzImLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoSG9va0NvbW1hbmRIABJCCg5wdWJsaXNoX3JldmlldxgNIAEoCzIoLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoUmV2aWV3Q29tbWFuZEgAEjQKB2VuZF9ydW4YDiABKAsyIS50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuQ29tbWFuZEgAQgkKB2NvbW1hbmQiYgoUUmVjb3JkTWVzc2FnZUNvbW1hbmQSJgoEcm9sZRgBIAEoDjIYLnRvb2xtYXJrLnYxLk1lc3NhZ2VSb2xlEiIKB2NvbnRlbnQYAiABKAsyES50b29sbWFyay52MS5Cb2R5IpkBCg9Qcm92aWRlclBhaXJpbmcSHQoQcHJvdmlkZXJfY2FsbF9pZBgBIAEoCUgAiAEBEh0KEHByb3ZpZGVyX2l0ZW1faWQYAiABKAlIAYgBARITCgZvcGFxdWUYAyABKAxIAogBAUITChFfcHJvdmlkZXJfY2FsbF9pZEITChFfcHJvdmlkZXJfaXRlbV9pZEIJCgdfb3BhcXVlIo0BCgtOZXdUb29sQ2FsbBIRCgl0b29sX25hbWUYASABKAkSJAoJYXJndW1lbnRzGAIgASgLMhEudG9vbG1hcmsudjEuQm9keRI5CgdwYWlyaW5nGAMgASgLMiMudG9vbG1hcmsuZW5naW5lLnYxLlByb3ZpZGVyUGFpcmluZ0gAiAEBQgoKCF9wYWlyaW5nIoUBChFBY2NlcHRUdXJuQ29tbWFuZBIVCghwcm92aWRlchgBIAEoCUgAiAEBEhIKBW1vZGVsGAIgASgJSAGIAQESLgoFY2FsbHMYAyADKAsyHy50b29sbWFyay5lbmdpbmUudjEuTmV3VG9vbENhbGxCCwoJX3Byb3ZpZGVyQggKBl9tb2RlbCJSChRBbWVuZFRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSJAoJZWZmZWN0aXZlGAIgASgLMhEudG9vbG1hcmsudjEuQm9keSJGChRTdGFydFRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSGAoQYXJndW1lbnRzX3NoYTI1NhgCIAEoDCKsAQoTUmVjb3JkUmVzdWx0Q29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSOwoLcHJvdmlzaW9uYWwYAiABKAsyJC50b29sbWFyay5lbmdpbmUudjEuUHJvdmlzaW9uYWxEZWx0YUgAEjgKCWNhbm9uaWNhbBgDIAEoCzIjLnRvb2xtYXJrLmVuZ2luZS52MS5DYW5vbmljYWxSZXN1bHRIAEIICgZyZXN1bHQiNwoQUHJvdmlzaW9uYWxEZWx0YRIUCgxvZmZzZXRfYnl0ZXMYASABKAQSDQoFY2h1bmsYAiABKAwiqAEKD0Nhbm9uaWNhbFJlc3VsdBIiCgdjb250ZW50GAEgASgLMhEudG9vbG1hcmsudjEuQm9keRIQCghpc19lcnJvchgCIAEoCBInCgNlbmQYAyABKA4yGi50b29sbWFyay52MS5Ub29sQ2FsbFN0YXRlEh8KEmJsb2NrZWRfYnlfaG9va19pZBgEIAEoCUgAiAEBQhUKE19ibG9ja2VkX2J5X2hvb2tfaWQijwEKGFJlY29uY2lsZVRvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSJwoDZW5kGAIgASgOMhoudG9vbG1hcmsudjEuVG9vbENhbGxTdGF0ZRIiCgdjb250ZW50GAMgASgLMhEudG9vbG1hcmsudjEuQm9keRIQCghpc19lcnJvchgEIAEoCCLQAgoOT3BlbkFza0NvbW1hbmQSFAoMdG9vbF9jYWxsX2lkGAEgASgJEiIKBGtpbmQYAiABKA4yFC50b29sbWFyay52MS5Bc2tLaW5kEi4KCnByb3ZlbmFuY2UYAyABKA4yGi50b29sbWFyay52MS5Bc2tQcm92ZW5hbmNlEhYKCXJldmlld19pZBgEIAEoCUgAiAEBEg8KB2Rpc3BsYXkYBSABKAkSDgoGcHJvbXB0GAYgASgJEi8KC2V4cGlyZV90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuChBhbGxvd2VkX3ZlcmRpY3RzGAggAygOMhQudG9vbG1hcmsudjEuVmVyZGljdBITCgtoZWxkX3NoYTI1NhgJIAEoDBIXCg9oZWxkX3NpemVfYnl0ZXMYCiABKARCDAoKX3Jldmlld19pZCI0ChJXaXRoZHJhd0Fza0NvbW1hbmQSDgoGYXNrX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCSK/AQoQU2V0dGxlQXNrQ29tbWFuZBIOCgZhc2tfaWQYASABKAkSJgoEcGF0aBgCIAEoDjIYLnRvb2xtYXJrLnYxLlJlY2VpcHRQYXRoEhEKBHJ1bGUYAyABKAlIAIgBARIUCgdob29rX2lkGAQgASgJSAGIAQESJQoHdmVyZGljdBgFIAEoDjIULnRvb2xtYXJrLnYxLlZlcmRpY3QSDgoGcmVhc29uGAYgASgJQgcKBV9ydWxlQgoKCF9ob29rX2lkIpIBChNQYXJrVG9vbENhbGxDb21tYW5kEhQKDHRvb2xfY2FsbF9pZBgBIAEoCRIUCgxkaXNwbGF5X25hbWUYAiABKAkSLwoLZXhwaXJlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh4KFmRlZmVycmVkX3Rvb2xfY2FsbF9pZHMYBCADKAkiaAoaU2V0dGxlQXV0aG9yaXphdGlvbkNvbW1hbmQSGAoQYXV0aG9yaXphdGlvbl9pZBgBIAEoCRIwCgdvdXRjb21lGAIgASgOMh8udG9vbG1hcmsudjEuQXV0aG9yaXphdGlvblN0YXRlIuUBChJQdWJsaXNoSG9va0NvbW1hbmQSKAoGb3JpZ2luGAEgASgLMhMudG9vbG1hcmsudjEuT3JpZ2luSACIAQESGQoMdG9vbF9jYWxsX2lkGAIgASgJSAGIAQESDQoFcGhhc2UYAyABKAkSEQoJaG9va19uYW1lGAQgASgJEhEKCXRvb2xfbmFtZRgFIAEoCRIrCghkZWNpc2lvbhgGIAEoDjIZLnRvb2xtYXJrLnYxLkhvb2tEZWNpc2lvbhIMCgR0ZXh0GAcgASgJQgkKB19vcmlnaW5CDwoNX3Rvb2xfY2FsbF9pZCKzAQoUUHVibGlzaFJldmlld0NvbW1hbmQSKAoGb3JpZ2luGAEgASgLMhMudG9vbG1hcmsudjEuT3JpZ2luSACIAQESFAoMdG9vbF9jYWxsX2lkGAIgASgJEg0KBXBoYXNlGAMgASgJEiMKBnJldmlldxgEIAEoCzITLnRvb2xtYXJrLnYxLlJldmlldxIMCgR0ZXh0GAUgASgJEg4KBmRldGFpbBgGIAEoCUIJCgdfb3JpZ2luInsKDUVuZFJ1bkNvbW1hbmQSKAoHb3V0Y29tZRgBIAEoDjIXLnRvb2xtYXJrLnYxLlJ1bk91dGNvbWUSHQoVbm90X3J1bl90b29sX2NhbGxfaWRzGAIgAygJEiEKGWludGVycnVwdGVkX3Rvb2xfY2FsbF9pZHMYAyADKAliBnByb3RvMw", [file_google_protobuf_timestamp, file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_body, file_toolmark_v1_hook, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_review, file_toolmark_v1_run, file_toolmark_v1_tool_call]);
+  fileDesc("CiB0b29sbWFyay9lbmdpbmUvdjEvY29tbWFuZC5wcm90bxISdG9vbG1hcmsuZW5naW5lLnYxIv8HCgdDb21tYW5kEkIKDnJlY29yZF9tZXNzYWdlGAEgASgLMigudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZE1lc3NhZ2VDb21tYW5kSAASPAoLYWNjZXB0X3R1cm4YAiABKAsyJS50b29sbWFyay5lbmdpbmUudjEuQWNjZXB0VHVybkNvbW1hbmRIABJDCg9hbWVuZF90b29sX2NhbGwYAyABKAsyKC50b29sbWFyay5lbmdpbmUudjEuQW1lbmRUb29sQ2FsbENvbW1hbmRIABJDCg9zdGFydF90b29sX2NhbGwYBCABKAsyKC50b29sbWFyay5lbmdpbmUudjEuU3RhcnRUb29sQ2FsbENvbW1hbmRIABJACg1yZWNvcmRfcmVzdWx0GAUgASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlJlY29yZFJlc3VsdENvbW1hbmRIABJLChNyZWNvbmNpbGVfdG9vbF9jYWxsGAYgASgLMiwudG9vbG1hcmsuZW5naW5lLnYxLlJlY29uY2lsZVRvb2xDYWxsQ29tbWFuZEgAEjYKCG9wZW5fYXNrGAcgASgLMiIudG9vbG1hcmsuZW5naW5lLnYxLk9wZW5Bc2tDb21tYW5kSAASPgoMd2l0aGRyYXdfYXNrGAggASgLMiYudG9vbG1hcmsuZW5naW5lLnYxLldpdGhkcmF3QXNrQ29tbWFuZEgAEjoKCnNldHRsZV9hc2sYCSABKAsyJC50b29sbWFyay5lbmdpbmUudjEuU2V0dGxlQXNrQ29tbWFuZEgAEkEKDnBhcmtfdG9vbF9jYWxsGAogASgLMicudG9vbG1hcmsuZW5naW5lLnYxLlBhcmtUb29sQ2FsbENvbW1hbmRIABJOChRzZXR0bGVfYXV0aG9yaXphdGlvbhgLIAEoCzIuLnRvb2xtYXJrLmVuZ2luZS52MS5TZXR0bGVBdXRob3JpemF0aW9uQ29tbWFuZEgAEj4KDHB1Ymxpc2hfaG9vaxgMIAEoCzImLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoSG9va0NvbW1hbmRIABJCCg5wdWJsaXNoX3JldmlldxgNIAEoCzIoLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoUmV2aWV3Q29tbWFuZEgAEjQKB2VuZF9ydW4YDiABKAsyIS50b29sbWFyay5lbmdpbmUudjEuRW5kUnVuQ29tbWFuZEgAEk0KFGFjY2VwdF9wcm92aWRlcl90dXJuGA8gASgLMi0udG9vbG1hcmsuZW5naW5lLnYxLkFjY2VwdFByb3ZpZGVyVHVybkNvbW1hbmRIAEIJCgdjb21tYW5kImIKFFJlY29yZE1lc3NhZ2VDb21tYW5kEiYKBHJvbGUYASABKA4yGC50b29sbWFyay52MS5NZXNzYWdlUm9sZRIiCgdjb250ZW50GAIgASgLMhEudG9vbG1hcmsudjEuQm9keSKZAQoPUHJvdmlkZXJQYWlyaW5nEh0KEHByb3ZpZGVyX2NhbGxfaWQYASABKAlIAIgBARIdChBwcm92aWRlcl9pdGVtX2lkGAIgASgJSAGIAQESEwoGb3BhcXVlGAMgASgMSAKIAQFCEwoRX3Byb3ZpZGVyX2NhbGxfaWRCEwoRX3Byb3ZpZGVyX2l0ZW1faWRCCQoHX29wYXF1ZSKNAQoLTmV3VG9vbENhbGwSEQoJdG9vbF9uYW1lGAEgASgJEiQKCWFyZ3VtZW50cxgCIAEoCzIRLnRvb2xtYXJrLnYxLkJvZHkSOQoHcGFpcmluZxgDIAEoCzIjLnRvb2xtYXJrLmVuZ2luZS52MS5Qcm92aWRlclBhaXJpbmdIAIgBAUIKCghfcGFpcmluZyKFAQoRQWNjZXB0VHVybkNvbW1hbmQSFQoIcHJvdmlkZXIYASABKAlIAIgBARISCgVtb2RlbBgCIAEoCUgBiAEBEi4KBWNhbGxzGAMgAygLMh8udG9vbG1hcmsuZW5naW5lLnYxLk5ld1Rvb2xDYWxsQgsKCV9wcm92aWRlckIICgZfbW9kZWwisQEKGUFjY2VwdFByb3ZpZGVyVHVybkNvbW1hbmQSLgoEd2lyZRgBIAEoDjIgLnRvb2xtYXJrLmVuZ2luZS52MS5Qcm92aWRlcldpcmUSIgoHcGF5bG9hZBgCIAEoCzIRLnRvb2xtYXJrLnYxLkJvZHkSFQoIcHJvdmlkZXIYAyABKAlIAIgBARISCgVtb2RlbBgEIAEoCUgBiAEBQgsKCV9wcm92aWRlckIICgZfbW9kZWwiUgoUQW1lbmRUb29sQ2FsbENvbW1hbmQSFAoMdG9vbF9jYWxsX2lkGAEgASgJEiQKCWVmZmVjdGl2ZRgCIAEoCzIRLnRvb2xtYXJrLnYxLkJvZHkiRgoUU3RhcnRUb29sQ2FsbENvbW1hbmQSFAoMdG9vbF9jYWxsX2lkGAEgASgJEhgKEGFyZ3VtZW50c19zaGEyNTYYAiABKAwirAEKE1JlY29yZFJlc3VsdENvbW1hbmQSFAoMdG9vbF9jYWxsX2lkGAEgASgJEjsKC3Byb3Zpc2lvbmFsGAIgASgLMiQudG9vbG1hcmsuZW5naW5lLnYxLlByb3Zpc2lvbmFsRGVsdGFIABI4CgljYW5vbmljYWwYAyABKAsyIy50b29sbWFyay5lbmdpbmUudjEuQ2Fub25pY2FsUmVzdWx0SABCCAoGcmVzdWx0IjcKEFByb3Zpc2lvbmFsRGVsdGESFAoMb2Zmc2V0X2J5dGVzGAEgASgEEg0KBWNodW5rGAIgASgMIqgBCg9DYW5vbmljYWxSZXN1bHQSIgoHY29udGVudBgBIAEoCzIRLnRvb2xtYXJrLnYxLkJvZHkSEAoIaXNfZXJyb3IYAiABKAgSJwoDZW5kGAMgASgOMhoudG9vbG1hcmsudjEuVG9vbENhbGxTdGF0ZRIfChJibG9ja2VkX2J5X2hvb2tfaWQYBCABKAlIAIgBAUIVChNfYmxvY2tlZF9ieV9ob29rX2lkIo8BChhSZWNvbmNpbGVUb29sQ2FsbENvbW1hbmQSFAoMdG9vbF9jYWxsX2lkGAEgASgJEicKA2VuZBgCIAEoDjIaLnRvb2xtYXJrLnYxLlRvb2xDYWxsU3RhdGUSIgoHY29udGVudBgDIAEoCzIRLnRvb2xtYXJrLnYxLkJvZHkSEAoIaXNfZXJyb3IYBCABKAgi0AIKDk9wZW5Bc2tDb21tYW5kEhQKDHRvb2xfY2FsbF9pZBgBIAEoCRIiCgRraW5kGAIgASgOMhQudG9vbG1hcmsudjEuQXNrS2luZBIuCgpwcm92ZW5hbmNlGAMgASgOMhoudG9vbG1hcmsudjEuQXNrUHJvdmVuYW5jZRIWCglyZXZpZXdfaWQYBCABKAlIAIgBARIPCgdkaXNwbGF5GAUgASgJEg4KBnByb21wdBgGIAEoCRIvCgtleHBpcmVfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoQYWxsb3dlZF92ZXJkaWN0cxgIIAMoDjIULnRvb2xtYXJrLnYxLlZlcmRpY3QSEwoLaGVsZF9zaGEyNTYYCSABKAwSFwoPaGVsZF9zaXplX2J5dGVzGAogASgEQgwKCl9yZXZpZXdfaWQiNAoSV2l0aGRyYXdBc2tDb21tYW5kEg4KBmFza19pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkivwEKEFNldHRsZUFza0NvbW1hbmQSDgoGYXNrX2lkGAEgASgJEiYKBHBhdGgYAiABKA4yGC50b29sbWFyay52MS5SZWNlaXB0UGF0aBIRCgRydWxlGAMgASgJSACIAQESFAoHaG9va19pZBgEIAEoCUgBiAEBEiUKB3ZlcmRpY3QYBSABKA4yFC50b29sbWFyay52MS5WZXJkaWN0Eg4KBnJlYXNvbhgGIAEoCUIHCgVfcnVsZUIKCghfaG9va19pZCKSAQoTUGFya1Rvb2xDYWxsQ29tbWFuZBIUCgx0b29sX2NhbGxfaWQYASABKAkSFAoMZGlzcGxheV9uYW1lGAIgASgJEi8KC2V4cGlyZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIeChZkZWZlcnJlZF90b29sX2NhbGxfaWRzGAQgAygJImgKGlNldHRsZUF1dGhvcml6YXRpb25Db21tYW5kEhgKEGF1dGhvcml6YXRpb25faWQYASABKAkSMAoHb3V0Y29tZRgCIAEoDjIfLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb25TdGF0ZSLlAQoSUHVibGlzaEhvb2tDb21tYW5kEigKBm9yaWdpbhgBIAEoCzITLnRvb2xtYXJrLnYxLk9yaWdpbkgAiAEBEhkKDHRvb2xfY2FsbF9pZBgCIAEoCUgBiAEBEg0KBXBoYXNlGAMgASgJEhEKCWhvb2tfbmFtZRgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSKwoIZGVjaXNpb24YBiABKA4yGS50b29sbWFyay52MS5Ib29rRGVjaXNpb24SDAoEdGV4dBgHIAEoCUIJCgdfb3JpZ2luQg8KDV90b29sX2NhbGxfaWQiswEKFFB1Ymxpc2hSZXZpZXdDb21tYW5kEigKBm9yaWdpbhgBIAEoCzITLnRvb2xtYXJrLnYxLk9yaWdpbkgAiAEBEhQKDHRvb2xfY2FsbF9pZBgCIAEoCRINCgVwaGFzZRgDIAEoCRIjCgZyZXZpZXcYBCABKAsyEy50b29sbWFyay52MS5SZXZpZXcSDAoEdGV4dBgFIAEoCRIOCgZkZXRhaWwYBiABKAlCCQoHX29yaWdpbiJ7Cg1FbmRSdW5Db21tYW5kEigKB291dGNvbWUYASABKA4yFy50b29sbWFyay52MS5SdW5PdXRjb21lEh0KFW5vdF9ydW5fdG9vbF9jYWxsX2lkcxgCIAMoCRIhChlpbnRlcnJ1cHRlZF90b29sX2NhbGxfaWRzGAMgAygJKtcBCgxQcm92aWRlcldpcmUSHQoZUFJPVklERVJfV0lSRV9VTlNQRUNJRklFRBAAEiIKHlBST1ZJREVSX1dJUkVfT1BFTkFJX1JFU1BPTlNFUxABEikKJVBST1ZJREVSX1dJUkVfT1BFTkFJX0NIQVRfQ09NUExFVElPTlMQAhIkCiBQUk9WSURFUl9XSVJFX0FOVEhST1BJQ19NRVNTQUdFUxADEhgKFFBST1ZJREVSX1dJUkVfR0VNSU5JEAQSGQoVUFJPVklERVJfV0lSRV9NSVNUUkFMEAViBnByb3RvMw", [file_google_protobuf_timestamp, file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_body, file_toolmark_v1_hook, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_review, file_toolmark_v1_run, file_toolmark_v1_tool_call]);
 
 /**
  * One mutating command of a run. Each has a unary method of its own and can be one of several in RunService.Apply.
@@ -155,6 +155,14 @@ export type Command = Message<"toolmark.engine.v1.Command"> & {
      */
     value: EndRunCommand;
     case: "endRun";
+  } | {
+    /**
+     * See ReplayService.AcceptProviderTurn.
+     *
+     * @generated from field: toolmark.engine.v1.AcceptProviderTurnCommand accept_provider_turn = 15;
+     */
+    value: AcceptProviderTurnCommand;
+    case: "acceptProviderTurn";
   } | { case: undefined; value?: undefined };
 };
 
@@ -300,6 +308,49 @@ export const AcceptTurnCommandSchema: GenMessage<AcceptTurnCommand> = /*@__PURE_
   messageDesc(file_toolmark_engine_v1_command, 4);
 
 /**
+ * Accepts the final response of a provider, as the provider gave it.
+ *
+ * @generated from message toolmark.engine.v1.AcceptProviderTurnCommand
+ */
+export type AcceptProviderTurnCommand = Message<"toolmark.engine.v1.AcceptProviderTurnCommand"> & {
+  /**
+   * The interface that the response came from. Required.
+   *
+   * @generated from field: toolmark.engine.v1.ProviderWire wire = 1;
+   */
+  wire: ProviderWire;
+
+  /**
+   * The whole response: its JSON text in UTF-8, not a stream of its parts. A body_ref is that of an upload by WriteBody
+   * with private set. media_type is not looked at. Required.
+   *
+   * @generated from field: toolmark.v1.Body payload = 2;
+   */
+  payload?: Body | undefined;
+
+  /**
+   * Name of the provider, never an id, at most 128 bytes. Absent if not known.
+   *
+   * @generated from field: optional string provider = 3;
+   */
+  provider?: string | undefined;
+
+  /**
+   * Name of the model, never an id, at most 256 bytes. Absent if not known.
+   *
+   * @generated from field: optional string model = 4;
+   */
+  model?: string | undefined;
+};
+
+/**
+ * Describes the message toolmark.engine.v1.AcceptProviderTurnCommand.
+ * Use `create(AcceptProviderTurnCommandSchema)` to create a new message.
+ */
+export const AcceptProviderTurnCommandSchema: GenMessage<AcceptProviderTurnCommand> = /*@__PURE__*/
+  messageDesc(file_toolmark_engine_v1_command, 5);
+
+/**
  * Changes the arguments that a call will be started with.
  *
  * @generated from message toolmark.engine.v1.AmendToolCallCommand
@@ -325,7 +376,7 @@ export type AmendToolCallCommand = Message<"toolmark.engine.v1.AmendToolCallComm
  * Use `create(AmendToolCallCommandSchema)` to create a new message.
  */
 export const AmendToolCallCommandSchema: GenMessage<AmendToolCallCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 5);
+  messageDesc(file_toolmark_engine_v1_command, 6);
 
 /**
  * Records that a call starts.
@@ -353,7 +404,7 @@ export type StartToolCallCommand = Message<"toolmark.engine.v1.StartToolCallComm
  * Use `create(StartToolCallCommandSchema)` to create a new message.
  */
 export const StartToolCallCommandSchema: GenMessage<StartToolCallCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 6);
+  messageDesc(file_toolmark_engine_v1_command, 7);
 
 /**
  * Records a result of a call, or a part of one.
@@ -397,7 +448,7 @@ export type RecordResultCommand = Message<"toolmark.engine.v1.RecordResultComman
  * Use `create(RecordResultCommandSchema)` to create a new message.
  */
 export const RecordResultCommandSchema: GenMessage<RecordResultCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 7);
+  messageDesc(file_toolmark_engine_v1_command, 8);
 
 /**
  * A part of a result for display while the tool runs.
@@ -425,7 +476,7 @@ export type ProvisionalDelta = Message<"toolmark.engine.v1.ProvisionalDelta"> & 
  * Use `create(ProvisionalDeltaSchema)` to create a new message.
  */
 export const ProvisionalDeltaSchema: GenMessage<ProvisionalDelta> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 8);
+  messageDesc(file_toolmark_engine_v1_command, 9);
 
 /**
  * The result of a call.
@@ -468,7 +519,7 @@ export type CanonicalResult = Message<"toolmark.engine.v1.CanonicalResult"> & {
  * Use `create(CanonicalResultSchema)` to create a new message.
  */
 export const CanonicalResultSchema: GenMessage<CanonicalResult> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 9);
+  messageDesc(file_toolmark_engine_v1_command, 10);
 
 /**
  * Says what became of a call whose outcome was unknown.
@@ -510,7 +561,7 @@ export type ReconcileToolCallCommand = Message<"toolmark.engine.v1.ReconcileTool
  * Use `create(ReconcileToolCallCommandSchema)` to create a new message.
  */
 export const ReconcileToolCallCommandSchema: GenMessage<ReconcileToolCallCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 10);
+  messageDesc(file_toolmark_engine_v1_command, 11);
 
 /**
  * Opens an ask about a call.
@@ -597,7 +648,7 @@ export type OpenAskCommand = Message<"toolmark.engine.v1.OpenAskCommand"> & {
  * Use `create(OpenAskCommandSchema)` to create a new message.
  */
 export const OpenAskCommandSchema: GenMessage<OpenAskCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 11);
+  messageDesc(file_toolmark_engine_v1_command, 12);
 
 /**
  * Takes an open ask back.
@@ -625,7 +676,7 @@ export type WithdrawAskCommand = Message<"toolmark.engine.v1.WithdrawAskCommand"
  * Use `create(WithdrawAskCommandSchema)` to create a new message.
  */
 export const WithdrawAskCommandSchema: GenMessage<WithdrawAskCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 12);
+  messageDesc(file_toolmark_engine_v1_command, 13);
 
 /**
  * Settles an open ask by a rule or a hook.
@@ -682,7 +733,7 @@ export type SettleAskCommand = Message<"toolmark.engine.v1.SettleAskCommand"> & 
  * Use `create(SettleAskCommandSchema)` to create a new message.
  */
 export const SettleAskCommandSchema: GenMessage<SettleAskCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 13);
+  messageDesc(file_toolmark_engine_v1_command, 14);
 
 /**
  * Parks a call until an external authorization is settled.
@@ -724,7 +775,7 @@ export type ParkToolCallCommand = Message<"toolmark.engine.v1.ParkToolCallComman
  * Use `create(ParkToolCallCommandSchema)` to create a new message.
  */
 export const ParkToolCallCommandSchema: GenMessage<ParkToolCallCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 14);
+  messageDesc(file_toolmark_engine_v1_command, 15);
 
 /**
  * Says how an external authorization ended.
@@ -752,7 +803,7 @@ export type SettleAuthorizationCommand = Message<"toolmark.engine.v1.SettleAutho
  * Use `create(SettleAuthorizationCommandSchema)` to create a new message.
  */
 export const SettleAuthorizationCommandSchema: GenMessage<SettleAuthorizationCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 15);
+  messageDesc(file_toolmark_engine_v1_command, 16);
 
 /**
  * Publishes one outcome of a hook.
@@ -815,7 +866,7 @@ export type PublishHookCommand = Message<"toolmark.engine.v1.PublishHookCommand"
  * Use `create(PublishHookCommandSchema)` to create a new message.
  */
 export const PublishHookCommandSchema: GenMessage<PublishHookCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 16);
+  messageDesc(file_toolmark_engine_v1_command, 17);
 
 /**
  * Publishes the outcome of a contextual review.
@@ -873,7 +924,7 @@ export type PublishReviewCommand = Message<"toolmark.engine.v1.PublishReviewComm
  * Use `create(PublishReviewCommandSchema)` to create a new message.
  */
 export const PublishReviewCommandSchema: GenMessage<PublishReviewCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 17);
+  messageDesc(file_toolmark_engine_v1_command, 18);
 
 /**
  * Ends the active run.
@@ -909,5 +960,61 @@ export type EndRunCommand = Message<"toolmark.engine.v1.EndRunCommand"> & {
  * Use `create(EndRunCommandSchema)` to create a new message.
  */
 export const EndRunCommandSchema: GenMessage<EndRunCommand> = /*@__PURE__*/
-  messageDesc(file_toolmark_engine_v1_command, 18);
+  messageDesc(file_toolmark_engine_v1_command, 19);
+
+/**
+ * Interfaces of providers.
+ *
+ * @generated from enum toolmark.engine.v1.ProviderWire
+ */
+export enum ProviderWire {
+  /**
+   * Refused in requests.
+   *
+   * @generated from enum value: PROVIDER_WIRE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * OpenAI Responses: a response object; `input` of a request.
+   *
+   * @generated from enum value: PROVIDER_WIRE_OPENAI_RESPONSES = 1;
+   */
+  OPENAI_RESPONSES = 1,
+
+  /**
+   * OpenAI Chat Completions, and every provider that offers the same: a chat.completion object with one choice;
+   * `messages` of a request.
+   *
+   * @generated from enum value: PROVIDER_WIRE_OPENAI_CHAT_COMPLETIONS = 2;
+   */
+  OPENAI_CHAT_COMPLETIONS = 2,
+
+  /**
+   * Anthropic Messages: a message object; `messages` and `system` of a request.
+   *
+   * @generated from enum value: PROVIDER_WIRE_ANTHROPIC_MESSAGES = 3;
+   */
+  ANTHROPIC_MESSAGES = 3,
+
+  /**
+   * Gemini generateContent: a response with one candidate; `contents` and `systemInstruction` of a request.
+   *
+   * @generated from enum value: PROVIDER_WIRE_GEMINI = 4;
+   */
+  GEMINI = 4,
+
+  /**
+   * Mistral: as Chat Completions, with call ids of exactly nine letters and digits.
+   *
+   * @generated from enum value: PROVIDER_WIRE_MISTRAL = 5;
+   */
+  MISTRAL = 5,
+}
+
+/**
+ * Describes the enum toolmark.engine.v1.ProviderWire.
+ */
+export const ProviderWireSchema: GenEnum<ProviderWire> = /*@__PURE__*/
+  enumDesc(file_toolmark_engine_v1_command, 0);
 

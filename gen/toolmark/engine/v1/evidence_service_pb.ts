@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/engine/v1/evidence_service.proto.
  */
 export const file_toolmark_engine_v1_evidence_service: GenFile = /*@__PURE__*/
-  fileDesc("Cil0b29sbWFyay9lbmdpbmUvdjEvZXZpZGVuY2Vfc2VydmljZS5wcm90bxISdG9vbG1hcmsuZW5naW5lLnYxIokBChRSZWNvcmRNZXNzYWdlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEjkKB2NvbW1hbmQYBCABKAsyKC50b29sbWFyay5lbmdpbmUudjEuUmVjb3JkTWVzc2FnZUNvbW1hbmQiPgoVUmVjb3JkTWVzc2FnZVJlc3BvbnNlEiUKB21lc3NhZ2UYASABKAsyFC50b29sbWFyay52MS5NZXNzYWdlIoUBChJQdWJsaXNoSG9va1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZydW5faWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRI3Cgdjb21tYW5kGAQgASgLMiYudG9vbG1hcmsuZW5naW5lLnYxLlB1Ymxpc2hIb29rQ29tbWFuZCI2ChNQdWJsaXNoSG9va1Jlc3BvbnNlEh8KBGhvb2sYASABKAsyES50b29sbWFyay52MS5Ib29rIokBChRQdWJsaXNoUmV2aWV3UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEjkKB2NvbW1hbmQYBCABKAsyKC50b29sbWFyay5lbmdpbmUudjEuUHVibGlzaFJldmlld0NvbW1hbmQiOAoVUHVibGlzaFJldmlld1Jlc3BvbnNlEh8KBGhvb2sYASABKAsyES50b29sbWFyay52MS5Ib29rIlkKEFdyaXRlQm9keVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgptZWRpYV90eXBlGAIgASgJEg0KBWNodW5rGAMgASgMEg4KBnNoYTI1NhgEIAEoDCI0ChFXcml0ZUJvZHlSZXNwb25zZRIfCgRib2R5GAEgASgLMhEudG9vbG1hcmsudjEuQm9keTKZAwoPRXZpZGVuY2VTZXJ2aWNlEmQKDVJlY29yZE1lc3NhZ2USKC50b29sbWFyay5lbmdpbmUudjEuUmVjb3JkTWVzc2FnZVJlcXVlc3QaKS50b29sbWFyay5lbmdpbmUudjEuUmVjb3JkTWVzc2FnZVJlc3BvbnNlEloKCVdyaXRlQm9keRIkLnRvb2xtYXJrLmVuZ2luZS52MS5Xcml0ZUJvZHlSZXF1ZXN0GiUudG9vbG1hcmsuZW5naW5lLnYxLldyaXRlQm9keVJlc3BvbnNlKAESXgoLUHVibGlzaEhvb2sSJi50b29sbWFyay5lbmdpbmUudjEuUHVibGlzaEhvb2tSZXF1ZXN0GicudG9vbG1hcmsuZW5naW5lLnYxLlB1Ymxpc2hIb29rUmVzcG9uc2USZAoNUHVibGlzaFJldmlldxIoLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoUmV2aWV3UmVxdWVzdBopLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoUmV2aWV3UmVzcG9uc2ViBnByb3RvMw", [file_toolmark_engine_v1_command, file_toolmark_v1_body, file_toolmark_v1_hook, file_toolmark_v1_run]);
+  fileDesc("Cil0b29sbWFyay9lbmdpbmUvdjEvZXZpZGVuY2Vfc2VydmljZS5wcm90bxISdG9vbG1hcmsuZW5naW5lLnYxIokBChRSZWNvcmRNZXNzYWdlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEjkKB2NvbW1hbmQYBCABKAsyKC50b29sbWFyay5lbmdpbmUudjEuUmVjb3JkTWVzc2FnZUNvbW1hbmQiPgoVUmVjb3JkTWVzc2FnZVJlc3BvbnNlEiUKB21lc3NhZ2UYASABKAsyFC50b29sbWFyay52MS5NZXNzYWdlIoUBChJQdWJsaXNoSG9va1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZydW5faWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRI3Cgdjb21tYW5kGAQgASgLMiYudG9vbG1hcmsuZW5naW5lLnYxLlB1Ymxpc2hIb29rQ29tbWFuZCI2ChNQdWJsaXNoSG9va1Jlc3BvbnNlEh8KBGhvb2sYASABKAsyES50b29sbWFyay52MS5Ib29rIokBChRQdWJsaXNoUmV2aWV3UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEjkKB2NvbW1hbmQYBCABKAsyKC50b29sbWFyay5lbmdpbmUudjEuUHVibGlzaFJldmlld0NvbW1hbmQiOAoVUHVibGlzaFJldmlld1Jlc3BvbnNlEh8KBGhvb2sYASABKAsyES50b29sbWFyay52MS5Ib29rImoKEFdyaXRlQm9keVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgptZWRpYV90eXBlGAIgASgJEg0KBWNodW5rGAMgASgMEg4KBnNoYTI1NhgEIAEoDBIPCgdwcml2YXRlGAUgASgIIjQKEVdyaXRlQm9keVJlc3BvbnNlEh8KBGJvZHkYASABKAsyES50b29sbWFyay52MS5Cb2R5MpkDCg9FdmlkZW5jZVNlcnZpY2USZAoNUmVjb3JkTWVzc2FnZRIoLnRvb2xtYXJrLmVuZ2luZS52MS5SZWNvcmRNZXNzYWdlUmVxdWVzdBopLnRvb2xtYXJrLmVuZ2luZS52MS5SZWNvcmRNZXNzYWdlUmVzcG9uc2USWgoJV3JpdGVCb2R5EiQudG9vbG1hcmsuZW5naW5lLnYxLldyaXRlQm9keVJlcXVlc3QaJS50b29sbWFyay5lbmdpbmUudjEuV3JpdGVCb2R5UmVzcG9uc2UoARJeCgtQdWJsaXNoSG9vaxImLnRvb2xtYXJrLmVuZ2luZS52MS5QdWJsaXNoSG9va1JlcXVlc3QaJy50b29sbWFyay5lbmdpbmUudjEuUHVibGlzaEhvb2tSZXNwb25zZRJkCg1QdWJsaXNoUmV2aWV3EigudG9vbG1hcmsuZW5naW5lLnYxLlB1Ymxpc2hSZXZpZXdSZXF1ZXN0GikudG9vbG1hcmsuZW5naW5lLnYxLlB1Ymxpc2hSZXZpZXdSZXNwb25zZWIGcHJvdG8z", [file_toolmark_engine_v1_command, file_toolmark_v1_body, file_toolmark_v1_hook, file_toolmark_v1_run]);
 
 /**
  * Request of RecordMessage.
@@ -210,7 +210,7 @@ export const PublishReviewResponseSchema: GenMessage<PublishReviewResponse> = /*
   messageDesc(file_toolmark_engine_v1_evidence_service, 5);
 
 /**
- * Part of the request of WriteBody. Only the first has session_id, media_type and sha256.
+ * Part of the request of WriteBody. Only the first has session_id, media_type, sha256 and private.
  *
  * @generated from message toolmark.engine.v1.WriteBodyRequest
  */
@@ -242,6 +242,13 @@ export type WriteBodyRequest = Message<"toolmark.engine.v1.WriteBodyRequest"> & 
    * @generated from field: bytes sha256 = 4;
    */
   sha256: Uint8Array;
+
+  /**
+   * Whether the body is for AcceptProviderTurn alone: no other command takes it, and nothing public ever shows it.
+   *
+   * @generated from field: bool private = 5;
+   */
+  private: boolean;
 };
 
 /**
@@ -292,7 +299,8 @@ export const EvidenceService: GenService<{
   /**
    * Uploads a body that is too large for one message: its body_ref is then taken wherever a command of the session
    * takes a Body. An upload writes nothing until a command uses it; one that none used is dropped after an hour, or
-   * when the server restarts. The same bytes again have the same body_ref.
+   * when the server restarts. The same bytes again have the same body_ref. What is uploaded as private is taken by
+   * AcceptProviderTurn alone.
    * Errors: FIELD_INVALID, SESSION_NOT_FOUND, SESSION_ENDED, SESSION_ERASED, BODY_TOO_LARGE, QUOTA_EXCEEDED (too much
    * is uploaded and not used yet).
    *

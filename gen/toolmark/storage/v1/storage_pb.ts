@@ -4,6 +4,8 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { ProviderWire } from "../../engine/v1/command_pb.js";
+import { file_toolmark_engine_v1_command } from "../../engine/v1/command_pb.js";
 import type { Ask, AskKind } from "../../v1/ask_pb.js";
 import { file_toolmark_v1_ask } from "../../v1/ask_pb.js";
 import type { Authorization } from "../../v1/authorization_pb.js";
@@ -26,7 +28,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file toolmark/storage/v1/storage.proto.
  */
 export const file_toolmark_storage_v1_storage: GenFile = /*@__PURE__*/
-  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQi0gIKDFNlc3Npb25TdGF0ZRIlCgdzZXNzaW9uGAEgASgLMhQudG9vbG1hcmsudjEuU2Vzc2lvbhIpCgphY3RpdmVfcnVuGAIgASgLMhAudG9vbG1hcmsudjEuUnVuSACIAQESMQoKb3Blbl9jYWxscxgDIAMoCzIdLnRvb2xtYXJrLnN0b3JhZ2UudjEuT3BlbkNhbGwSGAoQc2Vzc2lvbl9zZXF1ZW5jZRgEIAEoBBIjCglvcGVuX2Fza3MYBSADKAsyEC50b29sbWFyay52MS5Bc2sSOgoWcGVuZGluZ19hdXRob3JpemF0aW9ucxgGIAMoCzIaLnRvb2xtYXJrLnYxLkF1dGhvcml6YXRpb24SGQoRY29tcGFjdGVkX3Rocm91Z2gYByABKAQSGAoQYWRvcHRlZF9zZXF1ZW5jZRgIIAEoBEINCgtfYWN0aXZlX3J1biKXAgoIT3BlbkNhbGwSKAoJdG9vbF9jYWxsGAEgASgLMhUudG9vbG1hcmsudjEuVG9vbENhbGwSEAoIc2VxdWVuY2UYAiABKAQSOQoOdW5zcGVudF9hbGxvd3MYAyADKAsyIS50b29sbWFyay5zdG9yYWdlLnYxLlVuc3BlbnRBbGxvdxITCgtuZWVkc19hbGxvdxgEIAEoCBI0CgtoZWxkX3Jlc3VsdBgFIAEoDjIfLnRvb2xtYXJrLnN0b3JhZ2UudjEuSGVsZFJlc3VsdBIeChFzdXBlcnNlZGVkX2Fza19pZBgGIAEoCUgAiAEBEhMKC2hlbGRfc2hhMjU2GAcgASgMQhQKEl9zdXBlcnNlZGVkX2Fza19pZCJZCgxVbnNwZW50QWxsb3cSJQoHcmVjZWlwdBgBIAEoCzIULnRvb2xtYXJrLnYxLlJlY2VpcHQSIgoEa2luZBgCIAEoDjIULnRvb2xtYXJrLnYxLkFza0tpbmQiYAoOUmVxdWVzdE91dGNvbWUSNQoIY29tbWFuZHMYASADKAsyIy50b29sbWFyay5zdG9yYWdlLnYxLkNvbW1hbmRPdXRjb21lEhcKD21hZGVfc2Vzc2lvbl9pZBgCIAEoCSIjCg5Db21tYW5kT3V0Y29tZRIRCglzZXF1ZW5jZXMYASADKAQiQAoJUGFnZVRva2VuEhQKDHF1ZXJ5X2RpZ2VzdBgBIAEoDBINCgVhZnRlchgCIAEoBBIOCgZ3aXRoaW4YAyABKAQiWwoJQXNrQ3Vyc29yEhIKCmdlbmVyYXRpb24YASABKAQSFAoMc2NvcGVfZGlnZXN0GAIgASgMEhAKCHBvc2l0aW9uGAMgASgEEhIKCm9wZW5fdW50aWwYBCABKAQqcgoKSGVsZFJlc3VsdBIbChdIRUxEX1JFU1VMVF9VTlNQRUNJRklFRBAAEhUKEUhFTERfUkVTVUxUX0FTS0VEEAESFgoSSEVMRF9SRVNVTFRfQkFSUkVEEAISGAoUSEVMRF9SRVNVTFRfUkVMRUFTRUQQA2IGcHJvdG8z", [file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
+  fileDesc("CiF0b29sbWFyay9zdG9yYWdlL3YxL3N0b3JhZ2UucHJvdG8SE3Rvb2xtYXJrLnN0b3JhZ2UudjEiWwoMRXZlbnRQYXlsb2FkEiEKBWFjdG9yGAEgASgLMhIudG9vbG1hcmsudjEuQWN0b3ISKAoGcmVjb3JkGAIgASgLMhgudG9vbG1hcmsudjEuRXZlbnRSZWNvcmQiTQoMUHJvdmlkZXJUdXJuEi4KBHdpcmUYASABKA4yIC50b29sbWFyay5lbmdpbmUudjEuUHJvdmlkZXJXaXJlEg0KBWl0ZW1zGAIgASgMItICCgxTZXNzaW9uU3RhdGUSJQoHc2Vzc2lvbhgBIAEoCzIULnRvb2xtYXJrLnYxLlNlc3Npb24SKQoKYWN0aXZlX3J1bhgCIAEoCzIQLnRvb2xtYXJrLnYxLlJ1bkgAiAEBEjEKCm9wZW5fY2FsbHMYAyADKAsyHS50b29sbWFyay5zdG9yYWdlLnYxLk9wZW5DYWxsEhgKEHNlc3Npb25fc2VxdWVuY2UYBCABKAQSIwoJb3Blbl9hc2tzGAUgAygLMhAudG9vbG1hcmsudjEuQXNrEjoKFnBlbmRpbmdfYXV0aG9yaXphdGlvbnMYBiADKAsyGi50b29sbWFyay52MS5BdXRob3JpemF0aW9uEhkKEWNvbXBhY3RlZF90aHJvdWdoGAcgASgEEhgKEGFkb3B0ZWRfc2VxdWVuY2UYCCABKARCDQoLX2FjdGl2ZV9ydW4ilwIKCE9wZW5DYWxsEigKCXRvb2xfY2FsbBgBIAEoCzIVLnRvb2xtYXJrLnYxLlRvb2xDYWxsEhAKCHNlcXVlbmNlGAIgASgEEjkKDnVuc3BlbnRfYWxsb3dzGAMgAygLMiEudG9vbG1hcmsuc3RvcmFnZS52MS5VbnNwZW50QWxsb3cSEwoLbmVlZHNfYWxsb3cYBCABKAgSNAoLaGVsZF9yZXN1bHQYBSABKA4yHy50b29sbWFyay5zdG9yYWdlLnYxLkhlbGRSZXN1bHQSHgoRc3VwZXJzZWRlZF9hc2tfaWQYBiABKAlIAIgBARITCgtoZWxkX3NoYTI1NhgHIAEoDEIUChJfc3VwZXJzZWRlZF9hc2tfaWQiWQoMVW5zcGVudEFsbG93EiUKB3JlY2VpcHQYASABKAsyFC50b29sbWFyay52MS5SZWNlaXB0EiIKBGtpbmQYAiABKA4yFC50b29sbWFyay52MS5Bc2tLaW5kImAKDlJlcXVlc3RPdXRjb21lEjUKCGNvbW1hbmRzGAEgAygLMiMudG9vbG1hcmsuc3RvcmFnZS52MS5Db21tYW5kT3V0Y29tZRIXCg9tYWRlX3Nlc3Npb25faWQYAiABKAkiIwoOQ29tbWFuZE91dGNvbWUSEQoJc2VxdWVuY2VzGAEgAygEIkAKCVBhZ2VUb2tlbhIUCgxxdWVyeV9kaWdlc3QYASABKAwSDQoFYWZ0ZXIYAiABKAQSDgoGd2l0aGluGAMgASgEIlsKCUFza0N1cnNvchISCgpnZW5lcmF0aW9uGAEgASgEEhQKDHNjb3BlX2RpZ2VzdBgCIAEoDBIQCghwb3NpdGlvbhgDIAEoBBISCgpvcGVuX3VudGlsGAQgASgEKnIKCkhlbGRSZXN1bHQSGwoXSEVMRF9SRVNVTFRfVU5TUEVDSUZJRUQQABIVChFIRUxEX1JFU1VMVF9BU0tFRBABEhYKEkhFTERfUkVTVUxUX0JBUlJFRBACEhgKFEhFTERfUkVTVUxUX1JFTEVBU0VEEANiBnByb3RvMw", [file_toolmark_engine_v1_command, file_toolmark_v1_ask, file_toolmark_v1_authorization, file_toolmark_v1_event, file_toolmark_v1_origin, file_toolmark_v1_receipt, file_toolmark_v1_run, file_toolmark_v1_session, file_toolmark_v1_tool_call]);
 
 /**
  * The payload bytes of a stored event. What is not in here (session, sequence, position, revision, kind, time) is in
@@ -56,6 +58,36 @@ export type EventPayload = Message<"toolmark.storage.v1.EventPayload"> & {
  */
 export const EventPayloadSchema: GenMessage<EventPayload> = /*@__PURE__*/
   messageDesc(file_toolmark_storage_v1_storage, 0);
+
+/**
+ * What a provider gave with a turn, beside the pairings of its calls. Private: the event has a salted commitment to it.
+ *
+ * @generated from message toolmark.storage.v1.ProviderTurn
+ */
+export type ProviderTurn = Message<"toolmark.storage.v1.ProviderTurn"> & {
+  /**
+   * The interface that the response came from.
+   *
+   * @generated from field: toolmark.engine.v1.ProviderWire wire = 1;
+   */
+  wire: ProviderWire;
+
+  /**
+   * The items of the response as the provider wrote them: the value of `output` (OpenAI Responses), of
+   * `choices[0].message` (Chat Completions, Mistral), of `content` (Anthropic Messages) or of `candidates[0].content`
+   * (Gemini), in UTF-8.
+   *
+   * @generated from field: bytes items = 2;
+   */
+  items: Uint8Array;
+};
+
+/**
+ * Describes the message toolmark.storage.v1.ProviderTurn.
+ * Use `create(ProviderTurnSchema)` to create a new message.
+ */
+export const ProviderTurnSchema: GenMessage<ProviderTurn> = /*@__PURE__*/
+  messageDesc(file_toolmark_storage_v1_storage, 1);
 
 /**
  * What a session's write path needs to go on: only what is open.
@@ -125,7 +157,7 @@ export type SessionState = Message<"toolmark.storage.v1.SessionState"> & {
  * Use `create(SessionStateSchema)` to create a new message.
  */
 export const SessionStateSchema: GenMessage<SessionState> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 1);
+  messageDesc(file_toolmark_storage_v1_storage, 2);
 
 /**
  * A call without a canonical or synthetic result. Its provider pairing stays in the table of pairings.
@@ -188,7 +220,7 @@ export type OpenCall = Message<"toolmark.storage.v1.OpenCall"> & {
  * Use `create(OpenCallSchema)` to create a new message.
  */
 export const OpenCallSchema: GenMessage<OpenCall> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 2);
+  messageDesc(file_toolmark_storage_v1_storage, 3);
 
 /**
  * An allow that can still be used.
@@ -216,7 +248,7 @@ export type UnspentAllow = Message<"toolmark.storage.v1.UnspentAllow"> & {
  * Use `create(UnspentAllowSchema)` to create a new message.
  */
 export const UnspentAllowSchema: GenMessage<UnspentAllow> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 3);
+  messageDesc(file_toolmark_storage_v1_storage, 4);
 
 /**
  * What a remembered request led to, as references: never bodies.
@@ -244,7 +276,7 @@ export type RequestOutcome = Message<"toolmark.storage.v1.RequestOutcome"> & {
  * Use `create(RequestOutcomeSchema)` to create a new message.
  */
 export const RequestOutcomeSchema: GenMessage<RequestOutcome> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 4);
+  messageDesc(file_toolmark_storage_v1_storage, 5);
 
 /**
  * The events that a command's reply is rebuilt from.
@@ -265,7 +297,7 @@ export type CommandOutcome = Message<"toolmark.storage.v1.CommandOutcome"> & {
  * Use `create(CommandOutcomeSchema)` to create a new message.
  */
 export const CommandOutcomeSchema: GenMessage<CommandOutcome> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 5);
+  messageDesc(file_toolmark_storage_v1_storage, 6);
 
 /**
  * What a page token stands for. It carries no authority.
@@ -301,7 +333,7 @@ export type PageToken = Message<"toolmark.storage.v1.PageToken"> & {
  * Use `create(PageTokenSchema)` to create a new message.
  */
 export const PageTokenSchema: GenMessage<PageToken> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 6);
+  messageDesc(file_toolmark_storage_v1_storage, 7);
 
 /**
  * What a cursor of WatchAsks stands for. It carries no authority.
@@ -343,7 +375,7 @@ export type AskCursor = Message<"toolmark.storage.v1.AskCursor"> & {
  * Use `create(AskCursorSchema)` to create a new message.
  */
 export const AskCursorSchema: GenMessage<AskCursor> = /*@__PURE__*/
-  messageDesc(file_toolmark_storage_v1_storage, 7);
+  messageDesc(file_toolmark_storage_v1_storage, 8);
 
 /**
  * Where a result stands whose release was asked for.
