@@ -1,6 +1,6 @@
 import { parseArgs } from "node:util";
 
-const PARTS = ["load", "start-up", "import", "watch"] as const;
+const PARTS = ["load", "start-up", "import", "watch", "replay"] as const;
 export type Part = (typeof PARTS)[number];
 
 /** What the command line asks of the benchmark. */

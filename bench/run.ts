@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { measureImport } from "./import-rate.js";
 import { measureLoad } from "./load-rates.js";
 import { readOptions, type Options } from "./options.js";
+import { measureProjection } from "./projection-times.js";
 import { print, type Bar } from "./report.js";
 import { measureStartUp } from "./start-up.js";
 import { measureWatch } from "./watch.js";
@@ -30,6 +31,7 @@ async function runParts(options: Options, folder: string): Promise<readonly Bar[
     bars.push(...(await measureImport(options.rounds, options.imports, folder)));
   }
   if (options.parts.includes("watch")) bars.push(...(await measureWatch(options, folder)));
+  if (options.parts.includes("replay")) bars.push(...(await measureProjection(options, folder)));
   return bars;
 }
 

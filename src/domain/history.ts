@@ -15,6 +15,7 @@ export interface HistoryResult extends Content {
 /** What a provider calls a call that can no longer be replayed: its id stays taken. */
 export interface ArchivedCall {
   readonly toolCallId: string;
+  readonly turn: TurnSource;
   readonly pairing: ProviderPairing | undefined;
 }
 

@@ -1,5 +1,5 @@
 import { MessageRole, type Message } from "../../gen/toolmark/v1/run_pb.js";
-import type { Content, HistoryCall, HistoryEntry } from "../domain/history.js";
+import type { Content, HistoryCall, HistoryEntry, TurnSource } from "../domain/history.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { toldResult } from "../domain/synthetic-text.js";
 import { openRecord } from "./base-state.js";
@@ -76,8 +76,9 @@ export class ReplayHistory {
   async *#archivedCalls(through: bigint): AsyncGenerator<HistoryEntry | Refusal, void, void> {
     for await (const opened of this.#turns({ after: FIRST_RECORD, through })) {
       if (isRefusal(opened)) return yield opened;
+      const turn = sourceOf(opened);
       for (const { call, pairing } of opened.calls) {
-        yield { kind: "archivedCall", call: { toolCallId: call.toolCallId, pairing } };
+        yield { kind: "archivedCall", call: { toolCallId: call.toolCallId, turn, pairing } };
       }
     }
   }
@@ -117,9 +118,7 @@ export class ReplayHistory {
       if (isRefusal(call)) return call;
       calls.push(call);
     }
-    const { given, turn } = opened;
-    const source = { provider: turn.provider, wire: given?.wire, items: given?.items };
-    return { kind: "turn", turn: { ...source, calls } };
+    return { kind: "turn", turn: { ...sourceOf(opened), items: opened.given?.items, calls } };
   }
 
   /** What a response said stands in its turn. */
@@ -160,6 +159,10 @@ async function takeFirst(cursors: readonly RecordCursor[]): Promise<IndexedRecor
   }
   first?.cursor.take();
   return first?.indexed;
+}
+
+function sourceOf({ turn, given }: OpenTurn): TurnSource {
+  return { wire: given?.wire, provider: turn.provider };
 }
 
 function textOf(text: string): Content {

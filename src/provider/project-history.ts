@@ -59,9 +59,8 @@ export class HistoryProjection {
   #itemsOf(entry: HistoryEntry): RequestItem[] {
     switch (entry.kind) {
       case "archivedCall": {
-        // Where it came from is archived too: it takes whichever id it could have had.
-        const { toolCallId, pairing } = entry.call;
-        this.#callIds.idOf(toolCallId, pairing?.providerCallId, true);
+        const { toolCallId, turn, pairing } = entry.call;
+        this.#callIds.idOf(toolCallId, pairing?.providerCallId, this.#isOwn(turn));
         return [];
       }
       case "summary":

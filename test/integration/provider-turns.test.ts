@@ -109,7 +109,7 @@ describe("a response is refused as a whole", () => {
     [
       "whose call has no name",
       OPENAI_RESPONSES,
-      '{"output":[{"type":"reasoning","id":"rs_1","summary":[]},{"type":"function_call","call_id":"c","arguments":"{}"}]}',
+      '{"output":[{"type":"reasoning"},{"type":"function_call","call_id":"c","arguments":"{}"}]}',
       "output[1].name",
     ],
     [

@@ -66,9 +66,10 @@ class CallNumbers {
     return { kind: "turn", turn: { wire, provider, items: read.items, calls } };
   }
 
-  archived(sample: Sample): HistoryEntry {
+  archived(sample: Sample, wire?: ProviderWire): HistoryEntry {
     const { toolCallId, pairing } = this.call(sample);
-    return { kind: "archivedCall", call: { toolCallId, pairing } };
+    const turn = { wire, provider: undefined };
+    return { kind: "archivedCall", call: { toolCallId, turn, pairing } };
   }
 }
 
@@ -101,7 +102,7 @@ function idsIn(wire: ProviderWire, items: string): Shown {
     const id = (key: string) => (typeof of[key] === "string" ? of[key] : undefined);
     if (of["type"] === "function_call") calls.push(id("call_id"));
     else if (of["type"] === "function_call_output") results.push(id("call_id"));
-    else if (of["type"] === "function" && "function" in of) calls.push(id("id"));
+    else if ("function" in of) calls.push(id("id"));
     else if (of["role"] === "tool") results.push(id("tool_call_id"));
     else if (of["type"] === "tool_use") calls.push(id("id"));
     else if (of["type"] === "tool_result") results.push(id("tool_use_id"));
@@ -209,6 +210,21 @@ describe("A projected history", () => {
       const { calls } = idsIn(wire, project(wire, history).items);
       expect(calls).toEqual([expect.stringMatching(/^call_[0-9a-z]{26}$/)]);
     }
+  });
+
+  it("takes the id of an archived call as its turn could have had it", () => {
+    const long = "tool_insert_level_with_spaces_3ZiChYzj8xER8HixJe7W";
+    const callsAfter = (wire: ProviderWire | undefined) => {
+      const numbers = new CallNumbers();
+      const history = [
+        numbers.archived({ providerCallId: long }, wire),
+        numbers.given(OPENAI_CHAT_COMPLETIONS, chat(long)),
+      ];
+      return idsIn(OPENAI_CHAT_COMPLETIONS, project(OPENAI_CHAT_COMPLETIONS, history).items).calls;
+    };
+
+    expect(callsAfter(OPENAI_CHAT_COMPLETIONS)).toEqual([expect.stringMatching(/^call_/)]);
+    expect(callsAfter(undefined)).toEqual([long]);
   });
 
   it("has the item ids of calls that came alone, where they are ids of the wire and come first", () => {
@@ -375,9 +391,8 @@ describe("The recorded responses of a conversation", () => {
       );
 
       const { calls, results } = idsIn(wire, project(wire, history).items);
-      const expected = native.map((id, index) =>
-        native.indexOf(id) === index ? id : expect.stringMatching(/^call_/),
-      );
+      const derived: unknown = expect.stringMatching(/^call_/);
+      const expected = native.map((id, index) => (native.indexOf(id) === index ? id : derived));
       expect([file, calls]).toEqual([file, expected]);
       expect([file, results]).toEqual([file, calls]);
     }

@@ -336,8 +336,8 @@ export const ReplayService: GenService<{
    * Streams the retained history as the items of a request to a provider: messages, turns, and for each call exactly
    * one result, in the order of the calls. Turns of the same wire are given back as they came; docs/replay.md has the
    * rules for others. Projecting again when the history has grown gives the same bytes first, but for the closing
-   * bracket, until a compaction or a call's outcome becomes known by ReconcileToolCall; a call without a result has a
-   * text that says so. Errors: SESSION_NOT_FOUND, SESSION_ERASED, DATA_DAMAGED.
+   * bracket, until a compaction; but a call without a result has a text that says so, and gets another with its result.
+   * Errors: SESSION_NOT_FOUND, SESSION_ERASED, DATA_DAMAGED.
    *
    * @generated from rpc toolmark.engine.v1.ReplayService.ProjectReplay
    */
