@@ -15,7 +15,8 @@ const TIME_RATIO_MAX = 3;
 const P99_RATIO_MAX = 1.3;
 const WRITES_PER_SECOND = 200;
 const WRITES_IN_FLIGHT_MAX = 64;
-const BROADCAST_EVERY_MS = 1000;
+const WRITE_SECONDS = 1;
+const WARM_UP_ROUNDS = 3;
 
 /** What a broadcast is measured with. */
 export interface Broadcasting {
@@ -27,7 +28,7 @@ export interface Broadcasting {
   readonly seconds: number;
 }
 
-/** One figure of each broadcast, or of each round. */
+/** One figure of each round. */
 interface Figures {
   readonly bareMs: number[];
   readonly serviceMs: number[];
@@ -40,10 +41,10 @@ interface Figures {
  * and what that does to a writer to another session.
  */
 export async function measureBroadcast(broadcasting: Broadcasting): Promise<readonly Bar[]> {
-  const { watchers, rounds } = broadcasting;
+  const { watchers, rounds, seconds } = broadcasting;
   print(
-    `\none event a second to ${grouped(watchers)} watchers, until the last has it; ` +
-      `${WRITES_PER_SECOND} writes a second to another session; medians of ${rounds} rounds`,
+    `\none event to ${grouped(watchers)} watchers, until the last has it; a second of ` +
+      `${WRITES_PER_SECOND} writes to another session; medians of ${rounds * seconds} rounds`,
   );
   print(`${"".padEnd(28)}${["ms", "ratio", "at most"].map(column).join("")}`);
   const bars: Bar[] = [];
@@ -71,17 +72,16 @@ function row(name: string, valuesMs: readonly number[], bar?: Bar): void {
 }
 
 async function measureListener(broadcasting: Broadcasting, listener: Listener): Promise<Figures> {
-  const { subjects, client, watchers, rounds } = broadcasting;
+  const { subjects, client, watchers, rounds, seconds } = broadcasting;
   const bare = await client.open(watchOfBare(subjects, listener), watchers);
   const service = await client.open(await watchOfService(subjects, listener), watchers);
   await Promise.all([bare.received(), service.received()]);
   const figures: Figures = { bareMs: [], serviceMs: [], idleP99Ms: [], busyP99Ms: [] };
-  for (let round = 0; round <= rounds; round += 1) {
+  for (let round = -WARM_UP_ROUNDS; round < rounds * seconds; round += 1) {
     const measured = await measureRound(broadcasting, { bare, service });
-    // The first round warms up.
-    if (round === 0) continue;
-    figures.bareMs.push(...measured.bareMs);
-    figures.serviceMs.push(...measured.serviceMs);
+    if (round < 0) continue;
+    figures.bareMs.push(measured.bareMs);
+    figures.serviceMs.push(measured.serviceMs);
     figures.idleP99Ms.push(measured.idleP99Ms);
     figures.busyP99Ms.push(measured.busyP99Ms);
   }
@@ -89,30 +89,22 @@ async function measureListener(broadcasting: Broadcasting, listener: Listener): 
   return figures;
 }
 
-interface Round extends Pick<Figures, "bareMs" | "serviceMs"> {
-  readonly idleP99Ms: number;
-  readonly busyP99Ms: number;
-}
+/** Of one broadcast of each server, and of a second of writes alone and of one beside a broadcast. */
+type Round = Readonly<Record<keyof Figures, number>>;
 
+/** As short as can be: a disk that stalls now and then, as disks do, is in few of them, and the median is of the rest. */
 async function measureRound(
   broadcasting: Broadcasting,
   { bare, service }: { readonly bare: Watchers; readonly service: Watchers },
 ): Promise<Round> {
-  const { subjects, seconds } = broadcasting;
-  const bareMs: number[] = [];
-  for (let count = 0; count < seconds; count += 1) {
-    const startMs = Number(await subjects.bare.ask("broadcast"));
-    bareMs.push((await bare.received()).lastMs - startMs);
-  }
+  const { subjects } = broadcasting;
+  const startMs = Number(await subjects.bare.ask("broadcast"));
+  const bareMs = (await bare.received()).lastMs - startMs;
   const idleP99Ms = await writeP99Ms(broadcasting);
   const busy = writeP99Ms(broadcasting);
-  const serviceMs: number[] = [];
-  for (let count = 0; count < seconds; count += 1) {
-    // In the middle of its second: not while the writer begins.
-    await sleep(BROADCAST_EVERY_MS / 2);
-    serviceMs.push(await broadcastMs(subjects, service));
-    await sleep(BROADCAST_EVERY_MS / 2);
-  }
+  // In the middle of its second: not while the writer begins.
+  await sleep((WRITE_SECONDS * 1000) / 2);
+  const serviceMs = await broadcastMs(subjects, service);
   return { bareMs, serviceMs, idleP99Ms, busyP99Ms: await busy };
 }
 
@@ -128,9 +120,9 @@ async function broadcastMs(
   return lastMs - (committedMs[watched.sessionId] ?? Number.NaN);
 }
 
-async function writeP99Ms({ generator, subjects, seconds }: Broadcasting): Promise<number> {
+async function writeP99Ms({ generator, subjects }: Broadcasting): Promise<number> {
   const { service, other } = subjects;
   const pace = { connections: 1, streams: WRITES_IN_FLIGHT_MAX, perSecond: WRITES_PER_SECOND };
   const frames = hookFrames(other, other.toolCallId);
-  return (await generator.load(service.grpcAddress, frames, pace, seconds)).p99Ms;
+  return (await generator.load(service.grpcAddress, frames, pace, WRITE_SECONDS)).p99Ms;
 }
