@@ -1,4 +1,5 @@
 import type { Http2Server, ServerHttp2Session } from "node:http2";
+import type { Socket } from "node:net";
 
 const PING_INTERVAL_MS = 30_000;
 const PING_TIMEOUT_MS = 10_000;
@@ -8,15 +9,22 @@ const PING_TIMEOUT_MS = 10_000;
  * ended together.
  */
 export class HttpSessions {
-  readonly #sessions = new Set<ServerHttp2Session>();
+  readonly #sockets = new Map<ServerHttp2Session, Socket>();
 
   constructor(server: Http2Server) {
+    let connected: Socket | undefined;
+    // Before the server makes the session, which does not hand its socket out.
+    server.prependListener("connection", (socket: Socket) => {
+      connected = socket;
+    });
     server.on("session", (session) => {
-      this.#sessions.add(session);
-      const stopPinging = keepAlive(session);
-      session.once("close", () => {
+      if (connected === undefined) throw new Error("a session has a connection");
+      const socket = connected;
+      this.#sockets.set(session, socket);
+      const stopPinging = keepAlive(session, socket);
+      socket.once("close", () => {
         stopPinging();
-        this.#sessions.delete(session);
+        this.#sockets.delete(session);
       });
     });
   }
@@ -26,20 +34,27 @@ export class HttpSessions {
    * ended.
    */
   closeGracefully(): void {
-    for (const session of this.#sessions) session.close();
+    for (const session of this.#sockets.keys()) session.close();
   }
 
+  /** A session that is destroyed already may wait for its peer to take the last bytes, which it may never do. */
   destroy(): void {
-    for (const session of this.#sessions) session.destroy();
+    for (const [session, socket] of this.#sockets) {
+      session.destroy();
+      socket.destroy();
+    }
   }
 }
 
-function keepAlive(session: ServerHttp2Session): () => void {
+function keepAlive(session: ServerHttp2Session, socket: Socket): () => void {
   let overdue: NodeJS.Timeout | undefined;
   const interval = setInterval(() => {
     overdue ??= setTimeout(() => {
       session.destroy();
+      socket.destroy();
     }, PING_TIMEOUT_MS).unref();
+    // One that is destroyed takes no ping: its peer has until then to take the last bytes.
+    if (session.destroyed) return;
     session.ping(() => {
       clearTimeout(overdue);
       overdue = undefined;
