@@ -10,8 +10,6 @@ import { toolNameFor } from "./tool-name.js";
 import { validArguments } from "./valid-arguments.js";
 import type { ItemSpeaker, ProjectedCall, RequestItem } from "./wire.js";
 
-export const CHAT_NATIVE_MEDIA_TYPE = "application/vnd.toolmark.openai-chat+json";
-
 export function hasCustomCall(message: JsonNode): boolean {
   const calls = jsonMember(message, "tool_calls")?.children ?? [];
   return calls.some((call) => chatCallForm(call) === CUSTOM_CALL);
@@ -50,10 +48,13 @@ function composedCall(call: ProjectedCall): string {
   return `{"id":${id},"type":"function","function":{"name":${name},"arguments":${args}}}`;
 }
 
-export function chatResults(calls: readonly ProjectedCall[]): RequestItem[] {
+export function chatResults(
+  calls: readonly ProjectedCall[],
+  nativeMediaType: string,
+): RequestItem[] {
   return calls.map(({ callId, result }) => {
     const id = jsonString(requiredCallId(callId));
-    const content = contentValue(result, CHAT_NATIVE_MEDIA_TYPE);
+    const content = contentValue(result, nativeMediaType);
     return { speaker: "tool", json: `{"role":"tool","tool_call_id":${id},"content":${content}}` };
   });
 }
@@ -61,8 +62,9 @@ export function chatResults(calls: readonly ProjectedCall[]): RequestItem[] {
 export function chatMessage(
   speaker: Exclude<ItemSpeaker, "tool">,
   content: Content,
+  nativeMediaType: string,
 ): RequestItem[] {
-  const value = contentValue(content, CHAT_NATIVE_MEDIA_TYPE);
+  const value = contentValue(content, nativeMediaType);
   if (isEmptyValue(value)) return [];
   return [{ speaker, json: `{"role":${jsonString(speaker)},"content":${value}}` }];
 }

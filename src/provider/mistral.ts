@@ -3,7 +3,6 @@ import { invariant } from "../domain/invariant.js";
 import { jsonMember, type JsonNode } from "../domain/json-text.js";
 import { isPayloadFault } from "../domain/provider-turn.js";
 import {
-  CHAT_NATIVE_MEDIA_TYPE,
   chatMessage,
   chatResults,
   composeChatTurn,
@@ -15,6 +14,9 @@ import { JsonSplice } from "./json-splice.js";
 import { chatItemsOf, readChatMessage } from "./read-chat-message.js";
 import { strictJson } from "./strict-json.js";
 import type { ItemSpeaker, JsonSpan, ProjectedCall, RequestItem, Wire } from "./wire.js";
+
+/** Its content has parts of its own, which others of Chat Completions do not know. */
+const NATIVE_MEDIA_TYPE = "application/vnd.toolmark.mistral+json";
 
 const CALL_ID = /^[a-zA-Z0-9]{9}$/;
 const CALL_ID_LENGTH = 9;
@@ -73,12 +75,12 @@ function messageOf(
   before: ItemSpeaker | undefined,
 ): RequestItem[] {
   if (speaker !== "system" || (before !== "assistant" && before !== "tool")) {
-    return chatMessage(speaker, content);
+    return chatMessage(speaker, content, NATIVE_MEDIA_TYPE);
   }
   const text = contentText(content);
   if (text === "") return [];
   const data = new TextEncoder().encode(`<system>${text}</system>`);
-  return chatMessage("user", { data, mediaType: "text/plain" });
+  return chatMessage("user", { data, mediaType: "text/plain" }, NATIVE_MEDIA_TYPE);
 }
 
 function between(before: ItemSpeaker | undefined, next: RequestItem): RequestItem[] {
@@ -101,10 +103,10 @@ export const mistral: Wire = {
   read: (items, path) => readChatMessage(items, path, "text or object"),
   replay,
   compose: composeChatTurn,
-  results: chatResults,
+  results: (calls) => chatResults(calls, NATIVE_MEDIA_TYPE),
   message: messageOf,
   system: undefined,
   between,
   ids: { fits: (id) => CALL_ID.test(id), derive: callIdFrom },
-  nativeMediaType: CHAT_NATIVE_MEDIA_TYPE,
+  nativeMediaType: NATIVE_MEDIA_TYPE,
 };

@@ -1,12 +1,6 @@
 import { encodeIdBody } from "../domain/identity.js";
 import { jsonMember, type JsonNode } from "../domain/json-text.js";
-import {
-  CHAT_NATIVE_MEDIA_TYPE,
-  chatMessage,
-  chatResults,
-  composeChatTurn,
-  fitToolCalls,
-} from "./chat-message.js";
+import { chatMessage, chatResults, composeChatTurn, fitToolCalls } from "./chat-message.js";
 import { chatCallArguments } from "./chat-call-form.js";
 import { isVoid } from "./field-reader.js";
 import { fitsLength } from "./id-length.js";
@@ -20,6 +14,8 @@ import type { JsonSpan, ProjectedCall, RequestItem, Wire } from "./wire.js";
 const CALL_ID_LENGTH_MAX = 40;
 /** Others that offer the interface give longer ones, of up to 50 characters as seen, and take them back. */
 const OWN_CALL_ID_LENGTH_MAX = 64;
+
+const NATIVE_MEDIA_TYPE = "application/vnd.toolmark.openai-chat+json";
 
 /** Members of a response that a request must not have. Everything else of a turn goes back as it came. */
 export const OPENAI_CHAT_RESPONSE_ONLY = [
@@ -72,8 +68,8 @@ export const openaiChat: Wire = {
   read: (items, path) => readChatMessage(items, path, "text"),
   replay,
   compose: composeChatTurn,
-  results: chatResults,
-  message: chatMessage,
+  results: (calls) => chatResults(calls, NATIVE_MEDIA_TYPE),
+  message: (speaker, content) => chatMessage(speaker, content, NATIVE_MEDIA_TYPE),
   system: undefined,
   between: () => [],
   ids: {
@@ -81,5 +77,5 @@ export const openaiChat: Wire = {
     fitsOwn: (id) => fitsLength(id, OWN_CALL_ID_LENGTH_MAX),
     derive: (digest) => `call_${encodeIdBody(digest)}`,
   },
-  nativeMediaType: CHAT_NATIVE_MEDIA_TYPE,
+  nativeMediaType: NATIVE_MEDIA_TYPE,
 };

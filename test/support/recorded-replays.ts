@@ -175,7 +175,11 @@ const gemini: AtomWire = {
 const ATOM_WIRES: Readonly<Record<string, AtomWire>> = {
   "openai-responses": openaiResponses,
   "openai-chat": chat,
-  mistral: { ...chat, wire: ProviderWire.MISTRAL },
+  mistral: {
+    ...chat,
+    wire: ProviderWire.MISTRAL,
+    nativeMediaType: "application/vnd.toolmark.mistral+json",
+  },
   "anthropic-messages": anthropic,
   gemini,
 };

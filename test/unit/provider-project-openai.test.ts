@@ -20,6 +20,7 @@ import {
 
 const RESPONSES_NATIVE = "application/vnd.toolmark.openai-responses+json";
 const CHAT_NATIVE = "application/vnd.toolmark.openai-chat+json";
+const MISTRAL_NATIVE = "application/vnd.toolmark.mistral+json";
 
 function responsesReplay(items: string, calls: readonly SampleCall[], itemIds = new Set<string>()) {
   const replayed = openaiResponses.replay(spanOf(items), calls.map(projectedCall), itemIds);
@@ -162,6 +163,7 @@ describe("What is told of a call and what is said", () => {
     const results = [
       resultOf(textContent(list, RESPONSES_NATIVE)),
       resultOf(textContent(list, CHAT_NATIVE)),
+      resultOf(textContent(list, MISTRAL_NATIVE)),
       resultOf(bytesContent([0xff], "image/png"), true),
     ];
     const calls = results.map((result) => projectedCall({ callId: "a", result }));
@@ -173,15 +175,15 @@ describe("What is told of a call and what is said", () => {
 
     const note = "[image/png, 1 bytes, not shown as text]";
     const parts: unknown = JSON.parse(list);
-    expect(values(openaiResponses)).toEqual([parts, list, note]);
-    expect(values(openaiChat)).toEqual([list, parts, note]);
-    expect(values(mistral)).toEqual([list, parts, note]);
+    expect(values(openaiResponses)).toEqual([parts, list, list, note]);
+    expect(values(openaiChat)).toEqual([list, parts, list, note]);
+    expect(values(mistral)).toEqual([list, list, parts, note]);
   });
 
   it.each([
     [openaiResponses, RESPONSES_NATIVE],
     [openaiChat, CHAT_NATIVE],
-    [mistral, CHAT_NATIVE],
+    [mistral, MISTRAL_NATIVE],
   ])("is a message of whoever said it: %#", (wire, native) => {
     for (const speaker of ["system", "user", "assistant"] as const) {
       const messages = [
