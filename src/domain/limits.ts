@@ -28,6 +28,9 @@ export const PROVIDER_ID_BYTES = 4096;
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
+/** Most bytes that a provider wants back with a call: they are told in one part. */
+export const PROVIDER_OPAQUE_BYTES = 128 * KIB;
+
 /** Most bytes of one part of what is streamed in parts. */
 export const STREAM_PART_BYTES = 256 * KIB;
 

@@ -1,4 +1,5 @@
 import {
+  Ran,
   ToolCallState,
   type ToolCall,
   type ToolResult,
@@ -33,14 +34,26 @@ const OPEN_TEXT: Partial<Record<ToolCallState, string>> = {
   [ToolCallState.STARTED]: "The call is still running. It has no result yet.",
 };
 
+/** The same for calls whose start nobody has to record. */
+const UNPROVEN_TEXT: Partial<Record<ToolCallState, string>> = {
+  [ToolCallState.ACCEPTED]: "It is not known whether the call has started. It has no result yet.",
+  [ToolCallState.AWAITING_ANSWER]: "The call waits for an approval. It has no result yet.",
+  [ToolCallState.AWAITING_AUTHORIZATION]:
+    "The call waits for an authorization. It has no result yet.",
+};
+
 /** What the model is told about a call: its result, or a text that says why there is none. */
 export type ToldResult =
   { readonly result: ToolResult } | { readonly text: string; readonly isError: boolean };
 
 /** A late result is not told: what the model was told before it came stays. */
-export function toldResult({ result, state }: Pick<ToolCall, "result" | "state">): ToldResult {
+export function toldResult({
+  result,
+  state,
+  ran,
+}: Pick<ToolCall, "result" | "state" | "ran">): ToldResult {
   if (result?.content !== undefined) return { result };
-  const open = OPEN_TEXT[state];
+  const open = (ran === Ran.UNKNOWN ? UNPROVEN_TEXT[state] : undefined) ?? OPEN_TEXT[state];
   return open === undefined
     ? { text: syntheticText(state), isError: true }
     : { text: open, isError: false };

@@ -17,7 +17,7 @@ import {
 import type { IndexedRecord, InheritedRecord, SessionRef, Store } from "./store-port.js";
 
 /** Bytes of base states that are kept decoded: a list reads many records of one. */
-const CACHED_BYTES_MAX = 16 * 1024 * 1024;
+const CACHED_BYTES_MAX = 64 * 1024 * 1024;
 
 interface CachedBase {
   readonly state: BaseState;

@@ -5,7 +5,7 @@ import { toldResult } from "../domain/synthetic-text.js";
 import { openRecord } from "./base-state.js";
 import type { Waiting } from "./batch-context.js";
 import { readWholeBody } from "./body-reader.js";
-import { refuseDamaged } from "./event-codec.js";
+import { isInherited, refuseDamaged } from "./event-codec.js";
 import { FIRST_RECORD } from "./page-token.js";
 import { archiveOf } from "./replay-archive.js";
 import { openTurn, type OpenTurn, type PairedCall } from "./replay-turn.js";
@@ -113,10 +113,12 @@ export class ReplayHistory {
     const opened = await openTurn(this.#store, this.#row, indexed);
     if (isRefusal(opened)) return opened;
     const calls: HistoryCall[] = [];
-    for (const paired of opened.calls) {
+    for (const [index, paired] of opened.calls.entries()) {
+      if (this.#waiting.aborted !== undefined) return this.#waiting.aborted;
       const call = await this.#call(paired);
       if (isRefusal(call)) return call;
       calls.push(call);
+      if (index % RECORDS_PER_PAUSE === 0) await this.#pause();
     }
     return { kind: "turn", turn: { ...sourceOf(opened), items: opened.given?.items, calls } };
   }
@@ -125,7 +127,8 @@ export class ReplayHistory {
   async #messageEntry(indexed: IndexedRecord): Promise<HistoryEntry | undefined | Refusal> {
     const opened = await openRecord(this.#store, this.#row, indexed);
     if (isRefusal(opened)) return opened;
-    if (opened.record.case !== "message") return refuseDamaged(indexed.lastSequence);
+    const isItsEvent = isInherited(indexed) || indexed.firstSequence === indexed.lastSequence;
+    if (opened.record.case !== "message" || !isItsEvent) return refuseDamaged(indexed.lastSequence);
     const message: Message = opened.record.value;
     if (message.turnId !== undefined || message.role === MessageRole.UNSPECIFIED) return undefined;
     const content = await readWholeBody(this.#store, this.#row, message.content);

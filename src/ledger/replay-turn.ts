@@ -8,10 +8,18 @@ import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { Turn } from "../../gen/toolmark/v1/run_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { isCommitment } from "../domain/chain.js";
+import { EventKind } from "../domain/event-kind.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { bringsRecords } from "../domain/session-record.js";
 import { broughtCommitment, openRecord } from "./base-state.js";
-import { isInherited, openPayload, refuseDamaged, refuseDamagedRow } from "./event-codec.js";
+import {
+  isInherited,
+  isSameKey,
+  openPayload,
+  recordKeyOf,
+  refuseDamaged,
+  refuseDamagedRow,
+} from "./event-codec.js";
 import type { EventRow, IndexedRecord, SessionRow, Store } from "./store-port.js";
 
 /** A call and what its provider called it. */
@@ -44,6 +52,10 @@ export async function openTurn(
   const opened = await openRecord(store, row, indexed);
   if (isRefusal(opened)) return opened;
   if (opened.record.case !== "turn") return refuseDamaged(indexed.lastSequence);
+  // A turn has one event.
+  if (!isInherited(indexed) && indexed.firstSequence !== indexed.lastSequence) {
+    return refuseDamaged(indexed.lastSequence);
+  }
   const turn = opened.record.value;
   const bringing = bringingEvent(indexed);
   const commitments = new Map<string, Uint8Array>();
@@ -96,17 +108,29 @@ function bringingEvent(indexed: IndexedRecord): EventRow | undefined {
 async function commitmentOf(
   store: Store,
   row: SessionRow,
-  { firstSequence, lastSequence, event: last }: IndexedRecord,
+  indexed: IndexedRecord,
   bringing: EventRow | undefined,
 ): Promise<Uint8Array | undefined | Refusal> {
+  const { firstSequence, lastSequence, event: last } = indexed;
   if (firstSequence >= 0n) {
     const first = firstSequence === lastSequence ? last : await store.readEvent(row, firstSequence);
-    return first === undefined ? refuseDamaged(firstSequence) : first.privateCommitment;
+    return first === undefined ? refuseDamaged(firstSequence) : ownCommitment(first, indexed);
   }
   const record = bringing && recordOf(bringing);
   if (record === undefined || isRefusal(record)) return record ?? refuseDamaged(lastSequence);
   if (!bringsRecords(record)) return refuseDamaged(lastSequence);
   return broughtCommitment(store, row, record, firstSequence);
+}
+
+/** Of the event that accepted the record: the index may name another. */
+function ownCommitment(first: EventRow, indexed: IndexedRecord): Uint8Array | undefined | Refusal {
+  const record = recordOf(first);
+  if (isRefusal(record)) return record;
+  const isFirst =
+    first.kind === EventKind.turnAccepted || first.kind === EventKind.toolCallAccepted;
+  return isFirst && isSameKey(recordKeyOf(record), indexed)
+    ? first.privateCommitment
+    : refuseDamaged(first.sequence);
 }
 
 function recordOf(row: EventRow): EventRecord["record"] | Refusal {

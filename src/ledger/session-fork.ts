@@ -30,6 +30,8 @@ import type { BodyCopy, PairingRow, SessionRow, Store } from "./store-port.js";
 /** Others have their turn after so many bytes of bodies; reading the smallest takes as long as this many bytes. */
 const PAUSE_BYTES = 1024 * 1024;
 const BODY_COST_BYTES = 16 * 1024;
+/** The items of a response are as large as the response. */
+const PAIRINGS_PER_READ = 16;
 
 export interface SessionForkOptions {
   readonly ledger: Ledger;
@@ -150,13 +152,21 @@ export class SessionFork {
       if (recordId === undefined || privateCommitment === undefined) continue;
       commitments.set(recordId, privateCommitment);
     }
-    const pairings = await this.#options.store.readPairings(row, [...commitments.keys()]);
-    const intact = pairings.filter((pairing) => isPaired(pairing, commitments));
-    for (const { recordId } of intact) commitments.delete(recordId);
+    const { store, pause } = this.#options;
+    const pairings: PairingRow[] = [];
+    const ids = [...commitments.keys()];
+    for (let at = 0; at < ids.length; at += PAIRINGS_PER_READ) {
+      const read = await store.readPairings(row, ids.slice(at, at + PAIRINGS_PER_READ));
+      for (const pairing of read) {
+        if (!isPaired(pairing, commitments)) continue;
+        commitments.delete(pairing.recordId);
+        // Covered by the commitments in the base state, which the first event brings.
+        pairings.push({ ...pairing, sequence: 1n });
+      }
+      await pause();
+    }
     const [damagedId] = commitments.keys();
-    if (damagedId !== undefined) return refuseDamagedRow(damagedId);
-    // Covered by the commitments in the base state, which the first event brings.
-    return intact.map((pairing) => ({ ...pairing, sequence: 1n }));
+    return damagedId === undefined ? pairings : refuseDamagedRow(damagedId);
   }
 }
 

@@ -36,6 +36,9 @@ const CALL_ID = /^[a-zA-Z0-9_-]+$/;
 /** Stands before a history that begins with the assistant: the first message has to be the user's. */
 const OPENING = message("user", '"Continue."');
 
+/** An error that says nothing is refused. */
+const EMPTY_ERROR = '"The call failed and gave no text."';
+
 function itemsOf({ node }: JsonSpan): JsonNode | PayloadFault {
   if (stringMember(node, "type") !== "message") return { path: "type", rule: 'must be "message"' };
   if (stringMember(node, "role") !== "assistant") {
@@ -125,7 +128,8 @@ function results(calls: readonly ProjectedCall[]): RequestItem[] {
   if (calls.length === 0) return [];
   const blocks = calls.map(({ callId, result }) => {
     const id = jsonString(requiredCallId(callId));
-    const content = contentValue(result, NATIVE_MEDIA_TYPE);
+    const value = contentValue(result, NATIVE_MEDIA_TYPE);
+    const content = result.isError && isBlankValue(value) ? EMPTY_ERROR : value;
     const isError = result.isError ? ',"is_error":true' : "";
     return `{"type":"tool_result","tool_use_id":${id},"content":${content}${isError}}`;
   });

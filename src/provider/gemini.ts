@@ -169,9 +169,11 @@ function system(contents: readonly Content[]): string {
   return `{"parts":[${contents.flatMap(partsOf).join(",")}]}`;
 }
 
-/** The parts of a content in the interface's own JSON, else one part with the text. Empty texts are taken. */
+/** The parts of a content in the interface's own JSON, else one part with the text. */
 function partsOf(content: Content): readonly string[] {
   const value = contentValue(content, NATIVE_MEDIA_TYPE);
+  // Some of the places that offer the interface refuse empty texts.
+  if (value === `""`) return [];
   if (!value.startsWith("[")) return [textPart(value)];
   const parts = value.slice(1, -1);
   return parts.trim() === "" ? [] : [parts];

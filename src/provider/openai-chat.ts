@@ -25,12 +25,19 @@ export const OPENAI_CHAT_RESPONSE_ONLY = [
       "The audio of a request has an id and nothing else: data, expires_at and transcript are of the response. Audio " +
       "without an id is left out whole.",
   },
+  {
+    member: "tool_calls",
+    isVoid: true,
+    reason: "A request takes no null there and no empty list.",
+  },
+  { member: "function_call", isVoid: true, reason: "A request takes no null there." },
 ] as const;
 
 function replay(items: JsonSpan, calls: readonly ProjectedCall[]): RequestItem[] {
   const splice = new JsonSplice(items);
   const message = items.node;
   fitToolCalls(splice, message, calls);
+  dropVoid(splice, message);
   for (const call of jsonMember(message, "tool_calls")?.children ?? []) fitToolCall(splice, call);
   fitAudio(splice, message);
   if (calls.length === 0) fitContent(splice, message);
@@ -44,6 +51,17 @@ function fitToolCall(splice: JsonSplice, call: JsonNode): void {
   else if (type.type === "null") splice.replace(type, `"function"`);
   const args = chatCallArguments(call);
   if (args?.type === "object") splice.replace(args, jsonString(strictJson(splice.text(args))));
+}
+
+/** Members that say nothing: some providers give them, and requests with them are refused. */
+function dropVoid(splice: JsonSplice, message: JsonNode): void {
+  for (const { member: key } of OPENAI_CHAT_RESPONSE_ONLY) {
+    const member = memberWithKey(message, key);
+    const value = member?.children?.[1];
+    const isNothing =
+      value?.type === "null" || (value?.type === "array" && (value.children ?? []).length === 0);
+    if (member !== undefined && isNothing) splice.remove(member);
+  }
 }
 
 function fitAudio(splice: JsonSplice, message: JsonNode): void {

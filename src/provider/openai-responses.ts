@@ -50,7 +50,7 @@ function read({ node }: JsonSpan, path: string): ItemsContent | PayloadFault {
     const itemPath = `${path}[${index}]`;
     if (!reader.isObject(item, itemPath)) continue;
     const type = reader.text(item, "type", itemPath);
-    if (OTHER_CALLS.has(type)) {
+    if (OTHER_CALLS.has(type) || isForClient(item, type)) {
       reader.refuse(memberPath(itemPath, "type"), `must not be ${type}: no result can answer it`);
     }
     if (type === "message") texts.push(readMessage(reader, item, itemPath));
@@ -65,6 +65,13 @@ function read({ node }: JsonSpan, path: string): ItemsContent | PayloadFault {
   }
   const text = texts.filter((said) => said !== "").join("\n\n");
   return reader.fault ?? { text, calls };
+}
+
+/** Items that the provider answers itself, unless it runs nothing for them. */
+function isForClient(item: JsonNode, type: string): boolean {
+  if (type !== "shell_call") return false;
+  const environment = jsonMember(item, "environment");
+  return environment === undefined || stringMember(environment, "type") !== "container_reference";
 }
 
 function readMessage(reader: FieldReader, item: JsonNode, path: string): string {
@@ -87,7 +94,8 @@ function replay(
 ): RequestItem[] {
   const splice = new JsonSplice(items);
   const waiting = calls.values();
-  for (const item of items.node.children ?? []) {
+  const kept = withoutTrailingReasoning(items.node.children ?? []);
+  for (const item of kept) {
     dropRepeatedId(splice, item, itemIds);
     const type = stringMember(item, "type") ?? "";
     if (CALL_KINDS[type] === undefined) continue;
@@ -96,7 +104,13 @@ function replay(
     putCallId(splice, item, "call_id", call.callId);
     if (type === "function_call") repairArguments(splice, item);
   }
-  return (items.node.children ?? []).map((item) => assistant(strictJson(splice.text(item))));
+  return kept.map((item) => assistant(strictJson(splice.text(item))));
+}
+
+/** A response that was cut off may end with reasoning: refused without the item that it was for. */
+function withoutTrailingReasoning(items: readonly JsonNode[]): readonly JsonNode[] {
+  const last = items.findLastIndex((item) => stringMember(item, "type") !== "reasoning");
+  return items.slice(0, last + 1);
 }
 
 /** The interface refuses an id that an earlier item has, and one that it would not give; it makes do without any. */

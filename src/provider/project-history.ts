@@ -13,7 +13,7 @@ import { isPayloadFault } from "../domain/provider-turn.js";
 import { ProjectedIds } from "./projected-ids.js";
 import { utf8Text } from "./utf8-text.js";
 import type { ItemSpeaker, JsonSpan, ProjectedCall, RequestItem, Wire } from "./wire.js";
-import { isSameFamily, wireOf } from "./wires.js";
+import { isReplayedOver, wireOf } from "./wires.js";
 
 /** Who a request is for. */
 export interface ReplayTarget {
@@ -98,7 +98,7 @@ export class HistoryProjection {
 
   /** Whether a turn came over the wire of the request, and from no other provider of it. */
   #isOwn({ wire, provider }: TurnSource): boolean {
-    if (wire === undefined || !isSameFamily(wire, this.target.wire)) return false;
+    if (wire === undefined || !isReplayedOver(wire, this.target.wire)) return false;
     return !this.#isFromElsewhere(provider);
   }
 

@@ -6,7 +6,7 @@ import {
   type ReadProviderTurn,
 } from "../domain/provider-turn.js";
 import { memberPath } from "./field-reader.js";
-import { isNestedDeeper } from "./nesting.js";
+import { hasMoreValues, isNestedDeeper } from "./nesting.js";
 import { utf8Text } from "./utf8-text.js";
 import type { ItemCall, JsonSpan } from "./wire.js";
 import { wireOf } from "./wires.js";
@@ -15,6 +15,9 @@ const utf8 = new TextEncoder();
 
 /** Values in values, at most. More than any provider takes, and far from what the stack of a program cannot. */
 const NESTING_MAX = 500;
+
+/** Values of a response, at most: each takes some hundred bytes while it is read, and nobody is served meanwhile. */
+const VALUES_MAX = 250_000;
 
 /** Reads a provider's response: what is kept of it, what it says and which calls it makes. */
 export const readProviderTurn: ReadProviderTurn = (wire, payload) => {
@@ -37,6 +40,9 @@ function responseOf(payload: Uint8Array): JsonSpan | PayloadFault {
   if (text === undefined) return { path: "", rule: "must be UTF-8" };
   if (isNestedDeeper(text, NESTING_MAX)) {
     return { path: "", rule: `must be nested at most ${NESTING_MAX} deep` };
+  }
+  if (hasMoreValues(text, VALUES_MAX)) {
+    return { path: "", rule: `must have at most ${VALUES_MAX} values` };
   }
   const node = parseJsonText(text);
   if (isJsonFault(node) || node.type !== "object") {

@@ -23,11 +23,9 @@ export function wireOf(wire: ProviderWire): Wire {
   return found;
 }
 
-/** Whether the items of one wire are those of the other. */
-export function isSameFamily(left: ProviderWire, right: ProviderWire): boolean {
-  return familyOf(left) === familyOf(right);
-}
-
-function familyOf(wire: ProviderWire): ProviderWire {
-  return wire === ProviderWire.MISTRAL ? ProviderWire.OPENAI_CHAT_COMPLETIONS : wire;
+/** Whether a turn that came over one wire can be given back over another as it came: Mistral's has members of its own. */
+export function isReplayedOver(from: ProviderWire, to: ProviderWire): boolean {
+  return (
+    from === to || (from === ProviderWire.OPENAI_CHAT_COMPLETIONS && to === ProviderWire.MISTRAL)
+  );
 }

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ProviderWire } from "../../gen/toolmark/engine/v1/command_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { toolNameFor } from "../../src/provider/tool-name.js";
-import { isSameFamily } from "../../src/provider/wires.js";
+import { isReplayedOver } from "../../src/provider/wires.js";
 import { allCalls, complete, given } from "../support/conversation.js";
 import { parseLossless } from "../support/lossless-json.js";
 import { projectedSteps, type ProjectedStep } from "../support/projected-request.js";
@@ -64,7 +64,11 @@ async function crossRequests(
 
 function requestOf({ from, to, shown }: CrossRequest): RequestOfWire {
   return {
-    ...{ wire: to, itemsJson: shown.items, isReplay: from !== undefined && isSameFamily(from, to) },
+    ...{
+      wire: to,
+      itemsJson: shown.items,
+      isReplay: from !== undefined && isReplayedOver(from, to),
+    },
     ...(shown.system === "" ? {} : { systemJson: shown.system }),
   };
 }
@@ -180,7 +184,7 @@ describe("a conversation over one wire goes to every other", () => {
   test("with its thoughts and seals only where it came from, where nothing of it has changed", async () => {
     for (const { from, to, sessionId, shown } of requests) {
       if (from === undefined) continue;
-      if (!isSameFamily(from, to)) {
+      if (!isReplayedOver(from, to)) {
         expect(shown.items).not.toContain(SEAL);
         expect(shown.items).not.toContain("two clocks");
       }

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ProviderWire } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { RunOutcome } from "../../gen/toolmark/v1/run_pb.js";
-import { ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
+import { Ran, ToolCallState } from "../../gen/toolmark/v1/tool_call_pb.js";
 import { toldResult } from "../../src/domain/synthetic-text.js";
 import { INVALID_ARGUMENTS } from "../../src/provider/valid-arguments.js";
 import { wireOf } from "../../src/provider/wires.js";
@@ -81,15 +81,19 @@ describe("docs/replay.md", () => {
   );
 
   test.each(TOLD)("tells what the model is told of a call that is %s", (name, state) => {
-    const told = toldResult({ state });
-    const [text] = rows().get(name) ?? [];
-    expect("text" in told ? told.text : undefined).toBe(text);
+    const [text, unproven = text] = rows().get(name) ?? [];
+    const textOf = (ran: Ran): string | undefined => {
+      const told = toldResult({ state, ran });
+      return "text" in told ? told.text : undefined;
+    };
+    expect(textOf(Ran.NO)).toBe(text);
+    expect(textOf(Ran.UNKNOWN)).toBe(unproven);
   });
 
   test("says of the open states that they are no error, and of the ends that they are", () => {
     const [, open = "", ended = ""] = page.split(/^\| state +\|.*$/m);
     for (const [name, state] of TOLD) {
-      const told = toldResult({ state });
+      const told = toldResult({ state, ran: Ran.NO });
       const isError = "isError" in told && told.isError;
       expect(isError ? ended : open).toContain(`| \`${name}\` `);
     }

@@ -30,7 +30,7 @@ if (RECORDED === undefined) process.stdout.write("no recorded traffic: nothing i
 
 /** Members that a request may not have, by the documentation of the wires. At most three for each. */
 const RESPONSE_ONLY: Readonly<
-  Partial<Record<ProviderWire, readonly { member: string; reason: string }[]>>
+  Partial<Record<ProviderWire, readonly { member: string; isVoid?: true; reason: string }[]>>
 > = {
   [ProviderWire.ANTHROPIC_MESSAGES]: ANTHROPIC_RESPONSE_ONLY,
   [ProviderWire.OPENAI_CHAT_COMPLETIONS]: OPENAI_CHAT_RESPONSE_ONLY,
@@ -50,19 +50,33 @@ afterAll(() => service.stop());
 const ID_PATHS = ["call_id", "id", "tool_calls[].id", "functionCall.id"];
 const RESULT_ID_PATHS = ["call_id", "tool_call_id", "tool_use_id", "functionResponse.id"];
 
+/** Without what may not be in a request: a member, or one that says nothing. */
+function asRequested(wire: AtomWire, value: Lossless): Lossless {
+  return (RESPONSE_ONLY[wire.wire] ?? []).reduce((left, { member: path, isVoid = false }) => {
+    const said = member(left, path);
+    const saysNothing = said === null || (Array.isArray(said) && said.length === 0);
+    return isVoid && !saysNothing ? left : without(left, path);
+  }, value);
+}
+
 function withoutAll(value: Lossless, paths: readonly string[]): Lossless {
   return paths.reduce(without, value);
 }
 
 function expectOwn(wire: AtomWire, ours: Atom, expected: Extract<Expected, { kind: "own" }>): void {
-  const left = (RESPONSE_ONLY[wire.wire] ?? []).map(({ member: path }) => path);
   const isRenamed = callIdsOf(wire, ours.value).join() !== callIdsOf(wire, expected.given).join();
-  const skipped = isRenamed ? [...left, ...ID_PATHS] : left;
-  const [shown, was] = [ours.value, expected.given].map((value) => withoutAll(value, skipped));
+  const skipped = isRenamed ? ID_PATHS : [];
+  const [shown, was] = [ours.value, expected.given].map((value) =>
+    withoutAll(asRequested(wire, value), skipped),
+  );
   expect(canonicalText(given(shown, "item"))).toBe(canonicalText(given(was, "item")));
   if (expected.theirs === undefined) return;
   const changes = [...expected.changes, ...(isRenamed ? ID_PATHS.map((path) => `~${path}`) : [])];
-  const sides = withoutObserved(ours.value, withoutAll(expected.theirs, left), changes);
+  const sides = withoutObserved(
+    asRequested(wire, ours.value),
+    asRequested(wire, expected.theirs),
+    changes,
+  );
   expect(sides.ours).toBe(sides.theirs);
 }
 

@@ -36,10 +36,8 @@ const { OPENAI_CHAT_COMPLETIONS, MISTRAL } = ProviderWire;
 
 /** Whether a turn goes back to where it came from. */
 function isOwn({ wire, provider }: HistoryTurn, target: ReplayTarget): boolean {
-  const family = [OPENAI_CHAT_COMPLETIONS, MISTRAL];
   const isSameWire =
-    wire === target.wire ||
-    (wire !== undefined && family.includes(wire) && family.includes(target.wire));
+    wire === target.wire || (wire === OPENAI_CHAT_COMPLETIONS && target.wire === MISTRAL);
   if (provider === undefined || target.provider === undefined) return isSameWire;
   return isSameWire && provider === target.provider;
 }
@@ -65,7 +63,7 @@ function callFaults(
       const native = pairing?.providerCallId ?? "";
       faults.push(...idFaults(target.wire, call, native, own, used));
       if (call.id !== undefined) used.add(call.id);
-      // A turn with a custom tool cannot go to every wire of its family as it is.
+      // A turn of Chat Completions with a custom tool cannot go to Mistral as it is.
       const names = own ? [toolName, toolNameFor(toolName)] : [toolNameFor(toolName)];
       if (!names.includes(call.name)) faults.push(`${toolName} is shown as ${call.name}`);
     }

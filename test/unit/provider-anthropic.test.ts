@@ -183,7 +183,7 @@ describe("What Anthropic Messages is told of", () => {
       `{"type":"tool_result","tool_use_id":"${id}","content":${content}}`;
     expect(jsonOf(items)).toEqual([
       user(
-        `[${block(0, `"ok"`)},${block(1, `"","is_error":true`)},` +
+        `[${block(0, `"ok"`)},${block(1, `"The call failed and gave no text.","is_error":true`)},` +
           `${block(2, `[{"type":"text","text":"\\ufffd"}]`)},${block(3, `"{\\"type\\":\\"text\\"}"`)},` +
           `${block(4, `"[image/png, 2 bytes, not shown as text]"`)},${block(5, `"a\ufffd"`)}]`,
       ),

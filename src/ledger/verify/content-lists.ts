@@ -19,6 +19,9 @@ import type { SessionLog } from "./session-log.js";
 /** Bodies above it have a turn of their own. */
 const LARGE_BODY_BYTES = 256 * 1024;
 
+/** The items of a response are as large as the response. */
+const PAIRING_PAGE_ROWS = 16;
+
 /** What was gone through of the bodies. */
 export interface BodyCount {
   bodies: number;
@@ -87,6 +90,7 @@ export function pairingList(
   return {
     table: "pairings",
     start: "",
+    pageRows: PAIRING_PAGE_ROWS,
     list: (after, limit) => rows.listPairings(session, after, limit),
     placeOf: ({ recordId }) => recordId,
     check: (row) => {

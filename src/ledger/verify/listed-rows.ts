@@ -15,6 +15,8 @@ export interface RowList<Row, Place extends string | bigint> {
   readonly table: VerifiedTable;
   /** The place before the first row. */
   readonly start: Place;
+  /** Rows that are read at a time. Default: as many as there can be of small ones. */
+  readonly pageRows?: number;
   list(after: Place, limit: number): Promise<Row[]>;
   placeOf(row: Row): Place;
   /** What is wrong with a row; marks what the log expects as listed. */
@@ -53,8 +55,11 @@ async function agreedPage<Row, Place extends string | bigint>(
   after: Place,
 ): Promise<Place | undefined> {
   for (;;) {
-    const page = await log.readPage(rows.table, String(after), PAGE_ROWS, (limit) =>
-      rows.list(after, limit),
+    const page = await log.readPage(
+      rows.table,
+      String(after),
+      rows.pageRows ?? PAGE_ROWS,
+      (limit) => rows.list(after, limit),
     );
     const fault = await firstFault(rows, page, after);
     if (fault === undefined) {

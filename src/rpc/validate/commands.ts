@@ -21,7 +21,12 @@ import {
 } from "../../../gen/toolmark/v1/run_pb.js";
 import { ToolCallState } from "../../../gen/toolmark/v1/tool_call_pb.js";
 import { unreachable } from "../../domain/invariant.js";
-import { PROVIDER_ID_BYTES, TOOL_NAME_BYTES, type Limits } from "../../domain/limits.js";
+import {
+  PROVIDER_ID_BYTES,
+  PROVIDER_OPAQUE_BYTES,
+  TOOL_NAME_BYTES,
+  type Limits,
+} from "../../domain/limits.js";
 import { refuseField } from "../../domain/refusal.js";
 import {
   checkOpenAsk,
@@ -99,10 +104,16 @@ function checkNewToolCall(call: NewToolCall, at: string, limits: Limits): Checke
   );
 }
 
+function checkOpaque(sizeBytes: number, at: string): Checked {
+  if (sizeBytes <= PROVIDER_OPAQUE_BYTES) return undefined;
+  return refuseField(fieldPath(at, "opaque"), `must be at most ${PROVIDER_OPAQUE_BYTES} bytes`);
+}
+
 function checkPairing(pairing: ProviderPairing, at: string): Checked {
   return (
     checkOptionalText(pairing.providerCallId, at, "provider_call_id", PROVIDER_ID_BYTES) ??
-    checkOptionalText(pairing.providerItemId, at, "provider_item_id", PROVIDER_ID_BYTES)
+    checkOptionalText(pairing.providerItemId, at, "provider_item_id", PROVIDER_ID_BYTES) ??
+    checkOpaque(pairing.opaque?.length ?? 0, at)
   );
 }
 

@@ -223,7 +223,7 @@ export type ProviderPairing = Message<"toolmark.engine.v1.ProviderPairing"> & {
   providerItemId?: string | undefined;
 
   /**
-   * Further bytes that the provider wants back verbatim. Absent if there are none.
+   * Further bytes that the provider wants back verbatim, at most 131072. Absent if there are none.
    *
    * @generated from field: optional bytes opaque = 3;
    */
