@@ -53,11 +53,10 @@ const PAGE_ASKS = 32;
  */
 export class AskWatch {
   readonly #options: AskWatchOptions;
-  readonly #turns: Turns;
+  readonly #turns = new Turns();
 
   constructor(options: AskWatchOptions) {
     this.#options = options;
-    this.#turns = new Turns(options.monotonicMs);
   }
 
   /** Ends without a word when the signal aborts, and with a refusal as its last item otherwise. */

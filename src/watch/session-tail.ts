@@ -21,7 +21,6 @@ export interface TailSource {
 const PAGE_EVENTS = 32;
 const PAGE_BYTES = 128 * 1024;
 const SHARED_OF_PAGE = 8;
-const NO_ROWS: readonly EventRow[] = [];
 /** Messages have no revision, so that many events in a row may have none. */
 const LOOK_BACK_EVENTS = 1024n;
 const LOOK_BACK_PER_TURN = 16n;
@@ -37,22 +36,17 @@ interface TailStart {
 /** The events of one session from a place on, each checked before it is given. */
 export class SessionTail {
   readonly #source: TailSource;
-  readonly #session: SessionRef;
-  /** Sequence of an event that there is at least. */
-  readonly #leastSequence: bigint;
+  readonly #session: SessionRow;
   #sequence: bigint;
   #chain: Uint8Array;
   #generation: bigint | undefined;
   #isAfterRestore = false;
-  #page = NO_ROWS;
+  #page: readonly EventRow[] = [];
   #taken = 0;
 
   private constructor(source: TailSource, session: SessionRow, start: TailStart) {
     this.#source = source;
-    const { tenant, sessionId, head } = session;
-    // Not the row, which would be kept as long as the watch.
-    this.#session = { tenant, sessionId };
-    this.#leastSequence = head.sequence;
+    this.#session = session;
     this.#sequence = start.sequence;
     this.#chain = start.chain;
     this.#generation = start.generation;
@@ -79,28 +73,26 @@ export class SessionTail {
     return this.#sequence;
   }
 
-  /** The next event if it is at hand: of those that were read ahead, or that others have read. */
+  /** The next event of those that were read ahead. */
   nextAhead(): CheckedEvent | Refusal | undefined {
     const row = this.#page[this.#taken];
-    if (row !== undefined) return this.#open(row);
-    const known = this.#source.recent.find(this.#session, this.#sequence + 1n, this.#chain);
-    return known && this.#advance(known);
+    return row && this.#open(row);
   }
 
   /** The next committed event, or undefined if there is none yet. `limit` bounds what is read ahead. */
   async next(limit = PAGE_EVENTS): Promise<CheckedEvent | Refusal | undefined> {
     const ahead = this.nextAhead();
     if (ahead !== undefined) return ahead;
-    const { turns, isLeft } = this.#source;
+    const { recent, turns, isLeft } = this.#source;
     await turns.next();
     // The store may be closed by now.
     if (isLeft()) return undefined;
-    const readByOthers = this.nextAhead();
-    if (readByOthers !== undefined) return readByOthers;
+    const known = recent.find(this.#session, this.#sequence + 1n, this.#chain);
+    if (known !== undefined) return this.#advance(known);
     await this.#read(limit);
     const first = this.#page[0];
     if (first !== undefined) return this.#open(first);
-    const isWhole = this.#sequence >= this.#leastSequence;
+    const isWhole = this.#sequence >= this.#session.head.sequence;
     return isWhole ? undefined : refuseDamaged(this.#sequence + 1n);
   }
 
@@ -122,9 +114,9 @@ export class SessionTail {
     this.#taken += 1;
     const checked = new CheckedEvent(sessionId, row, payload, chainBefore);
     // Of a long page only the last ones are what others wait for as well.
-    const left = this.#page.length - this.#taken;
-    if (left < SHARED_OF_PAGE) this.#source.recent.add(this.#session, checked);
-    if (left === 0) this.#page = NO_ROWS;
+    if (this.#page.length - this.#taken < SHARED_OF_PAGE) {
+      this.#source.recent.add(this.#session, checked);
+    }
     return this.#advance(checked);
   }
 
