@@ -1,11 +1,12 @@
 import { toBinary, type DescMessage, type Message } from "@bufbuild/protobuf";
-import { knownEncoding, noteEncoded } from "../watch/encoded-messages.js";
+
+const encoded = new WeakMap<Message, Uint8Array>();
 
 /** A message of a stream in its binary form. Encoded once, however many calls it is sent to: it is never changed. */
 export function streamedBytes(desc: DescMessage, message: Message): Uint8Array {
-  const known = knownEncoding(message);
+  const known = encoded.get(message);
   if (known !== undefined) return known;
   const bytes = toBinary(desc, message);
-  noteEncoded(message, bytes);
+  encoded.set(message, bytes);
   return bytes;
 }

@@ -1,11 +1,10 @@
 import { CHAIN_START } from "../domain/chain.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
-import { checkedPayload, followsChain, refuseDamaged } from "../ledger/event-codec.js";
+import { eventOf, followsChain, openPayload, refuseDamaged } from "../ledger/event-codec.js";
 import { generationOf } from "../ledger/load-session.js";
 import { chainAt } from "../ledger/read-log.js";
 import type { EventRow, SessionRef, SessionRow, Store } from "../ledger/store-port.js";
-import { CheckedEvent } from "./checked-event.js";
-import type { RecentEvents } from "./recent-events.js";
+import type { CheckedEvent, RecentEvents } from "./recent-events.js";
 import type { Turns } from "./turns.js";
 
 /** What tails of all sessions read from. */
@@ -109,10 +108,12 @@ export class SessionTail {
     if (row.sequence !== next || !followsChain(sessionId, chainBefore, row)) {
       return refuseDamaged(next);
     }
-    const payload = checkedPayload(row);
+    const payload = openPayload(row);
     if (isRefusal(payload)) return payload;
     this.#taken += 1;
-    const checked = new CheckedEvent(sessionId, row, payload, chainBefore);
+    const event = eventOf(sessionId, row, payload);
+    const sizeBytes = row.payload?.length ?? 0;
+    const checked = { event, chainBefore, chain: row.chain, sizeBytes };
     // Of a long page only the last ones are what others wait for as well.
     if (this.#page.length - this.#taken < SHARED_OF_PAGE) {
       this.#source.recent.add(this.#session, checked);
@@ -121,9 +122,9 @@ export class SessionTail {
   }
 
   #advance(checked: CheckedEvent): CheckedEvent {
-    const { sequence, revision, chain } = checked.row;
+    const { sequence, revision } = checked.event;
     this.#sequence = sequence;
-    this.#chain = chain;
+    this.#chain = checked.chain;
     const generation = revision === undefined ? this.#generation : generationOf(revision);
     const before = this.#generation ?? generation;
     this.#isAfterRestore = before !== undefined && generation !== undefined && generation > before;
