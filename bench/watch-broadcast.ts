@@ -92,7 +92,7 @@ async function measureListener(broadcasting: Broadcasting, listener: Listener): 
 /** Of one broadcast of each server, and of a second of writes alone and of one beside a broadcast. */
 type Round = Readonly<Record<keyof Figures, number>>;
 
-/** As short as can be: a disk that stalls now and then, as disks do, is in few of them, and the median is of the rest. */
+/** Short, so that a disk that stalls now and then, as disks do, is in few of them: the median is of others. */
 async function measureRound(
   broadcasting: Broadcasting,
   { bare, service }: { readonly bare: Watchers; readonly service: Watchers },

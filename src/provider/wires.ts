@@ -23,7 +23,7 @@ export function wireOf(wire: ProviderWire): Wire {
   return found;
 }
 
-/** Whether a turn that came over one wire can be given back over another as it came: Mistral's has members of its own. */
+/** Whether a turn of one wire can be given back over another as it came: Mistral's has members of its own. */
 export function isReplayedOver(from: ProviderWire, to: ProviderWire): boolean {
   return (
     from === to || (from === ProviderWire.OPENAI_CHAT_COMPLETIONS && to === ProviderWire.MISTRAL)
