@@ -87,11 +87,8 @@ export class BodyReader {
     body: Body | undefined,
   ): Promise<Body | undefined | Refusal> {
     if (body === undefined || body.sizeBytes > BigInt(this.#inlineBytes)) return body;
-    const stored = await this.#store.readBody(session, body.bodyRef);
-    if (stored === undefined || !equalBytes(sha256(stored.data), body.sha256)) {
-      return refuseDamagedBody(body.bodyRef);
-    }
-    return { ...body, data: stored.data };
+    const whole = await readWholeBody(this.#store, session, body);
+    return isRefusal(whole) ? whole : { ...body, data: whole.data };
   }
 }
 

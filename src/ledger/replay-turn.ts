@@ -7,7 +7,6 @@ import { ProviderTurnSchema, type ProviderTurn } from "../../gen/toolmark/storag
 import type { EventRecord } from "../../gen/toolmark/v1/event_pb.js";
 import type { Turn } from "../../gen/toolmark/v1/run_pb.js";
 import type { ToolCall } from "../../gen/toolmark/v1/tool_call_pb.js";
-import { isCommitment } from "../domain/chain.js";
 import { EventKind } from "../domain/event-kind.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { bringsRecords } from "../domain/session-record.js";
@@ -20,6 +19,7 @@ import {
   refuseDamaged,
   refuseDamagedRow,
 } from "./event-codec.js";
+import { provenPairings } from "./proven-pairings.js";
 import type { EventRow, IndexedRecord, SessionRow, Store } from "./store-port.js";
 
 /** A call and what its provider called it. */
@@ -69,8 +69,9 @@ export async function openTurn(
     calls.push(found.call);
     if (found.commitment !== undefined) commitments.set(toolCallId, found.commitment);
   }
-  const bytes = await provenBytes(store, row, commitments);
-  if (isRefusal(bytes)) return bytes;
+  const proven = await provenPairings(store, row, commitments);
+  if (isRefusal(proven)) return proven;
+  const bytes = new Map(proven.map(({ recordId, pairing }) => [recordId, pairing]));
   const given = bytes.get(turn.turnId);
   return {
     turn,
@@ -136,25 +137,4 @@ function ownCommitment(first: EventRow, indexed: IndexedRecord): Uint8Array | un
 function recordOf(row: EventRow): EventRecord["record"] | Refusal {
   const payload = openPayload(row);
   return isRefusal(payload) ? payload : (payload.record?.record ?? { case: undefined });
-}
-
-/** What providers gave with the records, each proven. */
-export async function provenBytes(
-  store: Store,
-  row: SessionRow,
-  commitments: ReadonlyMap<string, Uint8Array>,
-): Promise<ReadonlyMap<string, Uint8Array> | Refusal> {
-  const proven = new Map<string, Uint8Array>();
-  if (commitments.size === 0) return proven;
-  for (const { recordId, salt, pairing } of await store.readPairings(row, [
-    ...commitments.keys(),
-  ])) {
-    const commitment = commitments.get(recordId);
-    if (commitment === undefined || salt === undefined || pairing === undefined) continue;
-    if (isCommitment(commitment, salt, pairing)) proven.set(recordId, pairing);
-  }
-  for (const recordId of commitments.keys()) {
-    if (!proven.has(recordId)) return refuseDamagedRow(recordId);
-  }
-  return proven;
 }

@@ -6,7 +6,6 @@ import {
 } from "../../gen/toolmark/v1/base_state_pb.js";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import type { ForkSessionRequest } from "../../gen/toolmark/v1/session_service_pb.js";
-import { isCommitment } from "../domain/chain.js";
 import type { MintId } from "../domain/identity.js";
 import { bodyRef } from "../domain/identity.js";
 import { inheritedRecord, isCopied } from "../domain/inherited.js";
@@ -19,11 +18,11 @@ import { isRefusal, refuse, refuseField, type Refusal } from "../domain/refusal.
 import { inheritedRecords } from "./base-state.js";
 import type { Replies, Waiting } from "./batch-context.js";
 import { isIntactBody, refuseDamagedBody } from "./body-reader.js";
-import { refuseDamagedRow } from "./event-codec.js";
 import { adoptedRow } from "./adopted-row.js";
 import { readHistory, type CopiedRecord, type History } from "./fork-history.js";
 import type { Ledger } from "./ledger.js";
 import type { SessionCopy } from "./mutation.js";
+import { provenPairings } from "./proven-pairings.js";
 import { findVisible } from "./visibility.js";
 import type { BodyCopy, PairingRow, SessionRow, Store } from "./store-port.js";
 
@@ -154,19 +153,16 @@ export class SessionFork {
     }
     const { store, pause } = this.#options;
     const pairings: PairingRow[] = [];
-    const ids = [...commitments.keys()];
-    for (let at = 0; at < ids.length; at += PAIRINGS_PER_READ) {
-      const read = await store.readPairings(row, ids.slice(at, at + PAIRINGS_PER_READ));
-      for (const pairing of read) {
-        if (!isPaired(pairing, commitments)) continue;
-        commitments.delete(pairing.recordId);
-        // Covered by the commitments in the base state, which the first event brings.
-        pairings.push({ ...pairing, sequence: 1n });
-      }
+    const entries = [...commitments];
+    for (let at = 0; at < entries.length; at += PAIRINGS_PER_READ) {
+      const named = new Map(entries.slice(at, at + PAIRINGS_PER_READ));
+      const proven = await provenPairings(store, row, named);
+      if (isRefusal(proven)) return proven;
+      // Covered by the commitments in the base state, which the first event brings.
+      pairings.push(...proven.map((pairing) => ({ ...pairing, sequence: 1n })));
       await pause();
     }
-    const [damagedId] = commitments.keys();
-    return damagedId === undefined ? pairings : refuseDamagedRow(damagedId);
+    return pairings;
   }
 }
 
@@ -183,15 +179,6 @@ function copiedRecords({ records, spans }: History): CopiedRecord[] {
     const callId = record.case === "toolCall" ? record.value.toolCallId : toolCallIdOf(record);
     return isCopied(record) && (callId === undefined || !ofTurns.has(callId));
   });
-}
-
-function isPaired(
-  { recordId, salt, pairing }: PairingRow,
-  commitments: ReadonlyMap<string, Uint8Array>,
-): boolean {
-  const commitment = commitments.get(recordId);
-  if (commitment === undefined || salt === undefined || pairing === undefined) return false;
-  return isCommitment(commitment, salt, pairing);
 }
 
 function baseOf(

@@ -167,8 +167,7 @@ export interface BodyRow {
   readonly data: Uint8Array;
 }
 
-/** Provider pairing data of one call. Private: read for the engine role and for outstanding ids only. */
-/** What a provider gave with a record, which nothing public shows. */
+/** What a provider gave with a record. Private: read for the engine role and for outstanding ids only. */
 export interface PairingRow {
   /** The call or turn. */
   readonly recordId: string;

@@ -1,8 +1,7 @@
+import { lossyUtf8Text, utf8Text } from "../domain/utf8-text.js";
 import { MalformedError } from "./malformed.js";
 
 const toUtf8 = new TextEncoder();
-const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-const lossy = new TextDecoder("utf-8", { ignoreBOM: true });
 
 const BYTE_ORDER_MARK = toUtf8.encode("\uFEFF");
 const REPLACEMENT = "\uFFFD";
@@ -11,7 +10,7 @@ const REPLACEMENT_BYTES = toUtf8.encode(REPLACEMENT);
 /** The text that bytes of a source are, exactly. `path` and `offsetBytes` say where they stand in it. */
 export function sourceText(bytes: Uint8Array, path = "$", offsetBytes = 0): string {
   refuseByteOrderMark(bytes, path, offsetBytes);
-  const text = decoded(bytes);
+  const text = utf8Text(bytes);
   if (text === undefined) {
     const offset = offsetBytes + firstFaultOffsetBytes(bytes);
     throw new MalformedError({ malformed: "not UTF-8", path, offsetBytes: offset });
@@ -29,19 +28,10 @@ function isAt(bytes: Uint8Array, offset: number, sought: Uint8Array): boolean {
   return sought.every((byte, index) => bytes[offset + index] === byte);
 }
 
-function decoded(bytes: Uint8Array): string | undefined {
-  try {
-    return strict.decode(bytes);
-  } catch (error) {
-    if (error instanceof TypeError) return undefined;
-    throw error;
-  }
-}
-
 /** Where the first sequence begins that is not UTF-8: what is read as a replacement without being written as one. */
 function firstFaultOffsetBytes(bytes: Uint8Array): number {
   let offset = 0;
-  for (const piece of lossy.decode(bytes).split(REPLACEMENT)) {
+  for (const piece of lossyUtf8Text(bytes).split(REPLACEMENT)) {
     offset += toUtf8.encode(piece).length;
     if (!isAt(bytes, offset, REPLACEMENT_BYTES)) break;
     offset += REPLACEMENT_BYTES.length;

@@ -3,6 +3,7 @@ import { encodeIdBody } from "../domain/identity.js";
 import { invariant } from "../domain/invariant.js";
 import { jsonMember, type JsonNode } from "../domain/json-text.js";
 import type { PayloadFault } from "../domain/provider-turn.js";
+import { argumentsText } from "./arguments-text.js";
 import { putCallId, requiredCallId } from "./call-id.js";
 import { contentText } from "./content-text.js";
 import { contentValue, isEmptyValue } from "./content-value.js";
@@ -66,12 +67,8 @@ function readBlock(reader: FieldReader, { text, node }: JsonSpan, path: string):
   const toolName = reader.toolName(node, "name", path);
   const input = jsonMember(node, "input");
   if (input === undefined) reader.refuse(memberPath(path, "input"), "must be there");
-  return { callId, itemId: undefined, toolName, arguments: inputText(text, input) };
-}
-
-function inputText(text: string, input: JsonNode | undefined): string {
-  if (typeof input?.value === "string") return input.value;
-  return input === undefined ? "" : text.slice(input.offset, input.offset + input.length);
+  const args = input === undefined ? "" : argumentsText({ text, node: input });
+  return { callId, itemId: undefined, toolName, arguments: args };
 }
 
 function replay(items: JsonSpan, calls: readonly ProjectedCall[]): RequestItem[] {

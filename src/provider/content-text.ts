@@ -1,7 +1,7 @@
 import type { Content } from "../domain/history.js";
-import { jsonValue } from "./json-value.js";
+import { isJsonText } from "../domain/json-object.js";
 import { strictJson } from "./strict-json.js";
-import { lossyUtf8Text, utf8Text } from "./utf8-text.js";
+import { lossyUtf8Text, utf8Text } from "../domain/utf8-text.js";
 
 /** None at all, or one of those that are written as text. */
 const TEXT_LIKE = /^$|^text\/|\+(?:json|xml|yaml)$/;
@@ -27,5 +27,5 @@ function isText(mediaType: string): boolean {
 export function nativeJson({ data, mediaType }: Content, native: string): string | undefined {
   if (mediaType !== native) return undefined;
   const text = utf8Text(data);
-  return text === undefined || jsonValue(text) === undefined ? undefined : strictJson(text);
+  return text === undefined || !isJsonText(text) ? undefined : strictJson(text);
 }

@@ -2,16 +2,17 @@ import type { Content, HistoryResult } from "../domain/history.js";
 import { invariant } from "../domain/invariant.js";
 import { jsonMember, type JsonNode } from "../domain/json-text.js";
 import type { PayloadFault } from "../domain/provider-turn.js";
+import { argumentsText } from "./arguments-text.js";
 import { contentText } from "./content-text.js";
 import { contentValue } from "./content-value.js";
 import { FieldReader, isVoid, memberPath } from "./field-reader.js";
 import { memberWithKey } from "./json-members.js";
 import { JsonSplice } from "./json-splice.js";
-import { isJsonObjectText } from "./json-value.js";
+import { isJsonObjectText } from "../domain/json-object.js";
 import { contentOfPieces, type ResponsePiece } from "./response-pieces.js";
 import { jsonString, strictJson } from "./strict-json.js";
 import { toolNameFor } from "./tool-name.js";
-import { utf8Text } from "./utf8-text.js";
+import { utf8Text } from "../domain/utf8-text.js";
 import { validArguments } from "./valid-arguments.js";
 import type {
   ItemsContent,
@@ -38,9 +39,6 @@ const PROMPT: RequestItem = {
   speaker: "user",
   json: contentJson("user", [textPart('"Continue."')]),
 };
-
-/** As the name of a member, quotes and all: inside of a JSON string these would be escaped. */
-const CALL_KEY = '"functionCall"';
 
 function itemsOf({ node }: JsonSpan): JsonNode | PayloadFault {
   const candidates = jsonMember(node, "candidates");
@@ -77,23 +75,18 @@ function readPart(reader: FieldReader, { text, node }: JsonSpan, path: string): 
   }
   const callPath = memberPath(path, "functionCall");
   if (!reader.isObject(call, callPath)) return undefined;
+  const args = jsonMember(call, "args");
   return {
     callId: reader.id(call, "id", callPath),
     itemId: undefined,
     toolName: reader.toolName(call, "name", callPath),
-    arguments: argumentsText(text, jsonMember(call, "args")),
+    arguments: isVoid(args) ? "" : argumentsText({ text, node: args }),
   };
 }
 
 function callOf(part: JsonNode): JsonNode | undefined {
   const call = jsonMember(part, "functionCall");
   return isVoid(call) ? undefined : call;
-}
-
-function argumentsText(text: string, args: JsonNode | undefined): string {
-  if (isVoid(args)) return "";
-  if (typeof args.value === "string") return args.value;
-  return text.slice(args.offset, args.offset + args.length);
 }
 
 function replay(items: JsonSpan, calls: readonly ProjectedCall[]): RequestItem[] {
@@ -113,7 +106,8 @@ function replay(items: JsonSpan, calls: readonly ProjectedCall[]): RequestItem[]
   if (kept === 0) return [];
   // Without a role the content would be the user's.
   if (jsonMember(items.node, "role") === undefined) splice.insert(items.node, '"role":"model"');
-  return [{ speaker: "assistant", json: strictJson(splice.text(items.node)) }];
+  const json = strictJson(splice.text(items.node));
+  return [{ speaker: "assistant", json, hasCalls: calls.length > 0 }];
 }
 
 function fitCall(splice: JsonSplice, node: JsonNode, call: ProjectedCall | undefined): void {
@@ -131,10 +125,12 @@ function compose(text: string, calls: readonly ProjectedCall[]): RequestItem[] {
     const name = jsonString(toolNameFor(call.toolName));
     const args = validArguments(call.arguments);
     const signature = index === 0 ? `,"thoughtSignature":"${FOREIGN_SIGNATURE}"` : "";
-    return `{${CALL_KEY}:{${idMember(call)}"name":${name},"args":${args}}${signature}}`;
+    return `{"functionCall":{${idMember(call)}"name":${name},"args":${args}}${signature}}`;
   });
   if (text !== "") parts.unshift(textPart(jsonString(text)));
-  return parts.length === 0 ? [] : [{ speaker: "assistant", json: contentJson("model", parts) }];
+  if (parts.length === 0) return [];
+  const json = contentJson("model", parts);
+  return [{ speaker: "assistant", json, hasCalls: calls.length > 0 }];
 }
 
 /** All in one content, in the order of the calls: those without ids pair by it. */
@@ -193,8 +189,7 @@ function idMember({ callId }: ProjectedCall): string {
 
 function between(before: ItemSpeaker | undefined, next: RequestItem): RequestItem[] {
   const isAfterNeither = before === undefined || before === "assistant";
-  const isCall = next.speaker === "assistant" && next.json.includes(CALL_KEY);
-  return isAfterNeither && isCall ? [PROMPT] : [];
+  return isAfterNeither && next.hasCalls === true ? [PROMPT] : [];
 }
 
 /** Gemini: the one content of a candidate, whose calls may do without ids. */

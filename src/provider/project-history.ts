@@ -11,7 +11,7 @@ import { invariant, InvariantError, unreachable } from "../domain/invariant.js";
 import { isJsonFault, parseJsonText } from "../domain/json-text.js";
 import { isPayloadFault } from "../domain/provider-turn.js";
 import { ProjectedIds } from "./projected-ids.js";
-import { utf8Text } from "./utf8-text.js";
+import { utf8Text } from "../domain/utf8-text.js";
 import type { ItemSpeaker, JsonSpan, ProjectedCall, RequestItem, Wire } from "./wire.js";
 import { isReplayedOver, wireOf } from "./wires.js";
 

@@ -1,5 +1,6 @@
 import { jsonMember, type JsonNode } from "../domain/json-text.js";
 import type { PayloadFault } from "../domain/provider-turn.js";
+import { argumentsText } from "./arguments-text.js";
 import { chatCallForm } from "./chat-call-form.js";
 import { FieldReader, isVoid, memberPath } from "./field-reader.js";
 import { stringMember } from "./json-members.js";
@@ -96,14 +97,11 @@ class ChatMessageReader {
 
   #readArguments(called: JsonNode, key: string, path: string): string {
     if (this.args === "text" || key !== "arguments") return this.#fields.text(called, key, path);
-    const args = jsonMember(called, key);
-    if (args?.type === "object") {
-      return this.message.text.slice(args.offset, args.offset + args.length);
+    const node = jsonMember(called, key);
+    if (node?.type === "object" || node?.type === "string") {
+      return argumentsText({ text: this.message.text, node });
     }
-    const text = stringMember(called, key);
-    if (text === undefined) {
-      this.#fields.refuse(memberPath(path, key), "must be a string or an object");
-    }
-    return text ?? "";
+    this.#fields.refuse(memberPath(path, key), "must be a string or an object");
+    return "";
   }
 }

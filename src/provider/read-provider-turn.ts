@@ -6,18 +6,22 @@ import {
   type ReadProviderTurn,
 } from "../domain/provider-turn.js";
 import { memberPath } from "./field-reader.js";
-import { hasMoreValues, isNestedDeeper } from "./nesting.js";
-import { utf8Text } from "./utf8-text.js";
+import { exceededExtent, type JsonExtent } from "./json-extent.js";
+import { utf8Text } from "../domain/utf8-text.js";
 import type { ItemCall, JsonSpan } from "./wire.js";
 import { wireOf } from "./wires.js";
 
 const utf8 = new TextEncoder();
 
-/** Values in values, at most. More than any provider takes, and far from what the stack of a program cannot. */
-const NESTING_MAX = 500;
-
-/** Values of a response, at most: each takes some hundred bytes while it is read, and nobody is served meanwhile. */
+/** More than any provider takes, and far from what the stack of a program cannot. */
+const DEPTH_MAX = 500;
+/** Each value takes some hundred bytes while it is read, and nobody is served meanwhile. */
 const VALUES_MAX = 250_000;
+
+const RULE_OF: Readonly<Record<keyof JsonExtent, string>> = {
+  depth: `must be nested at most ${DEPTH_MAX} deep`,
+  values: `must have at most ${VALUES_MAX} values`,
+};
 
 /** Reads a provider's response: what is kept of it, what it says and which calls it makes. */
 export const readProviderTurn: ReadProviderTurn = (wire, payload) => {
@@ -38,12 +42,8 @@ export const readProviderTurn: ReadProviderTurn = (wire, payload) => {
 function responseOf(payload: Uint8Array): JsonSpan | PayloadFault {
   const text = utf8Text(payload);
   if (text === undefined) return { path: "", rule: "must be UTF-8" };
-  if (isNestedDeeper(text, NESTING_MAX)) {
-    return { path: "", rule: `must be nested at most ${NESTING_MAX} deep` };
-  }
-  if (hasMoreValues(text, VALUES_MAX)) {
-    return { path: "", rule: `must have at most ${VALUES_MAX} values` };
-  }
+  const exceeded = exceededExtent(text, { depth: DEPTH_MAX, values: VALUES_MAX });
+  if (exceeded !== undefined) return { path: "", rule: RULE_OF[exceeded] };
   const node = parseJsonText(text);
   if (isJsonFault(node) || node.type !== "object") {
     return { path: "", rule: "must be one JSON object" };

@@ -1,6 +1,6 @@
-import { isJsonObjectText } from "./json-value.js";
+import { isJsonObjectText } from "../domain/json-object.js";
 import { jsonString, strictJson } from "./strict-json.js";
-import { lossyUtf8Text, utf8Text } from "./utf8-text.js";
+import { lossyUtf8Text, utf8Text } from "../domain/utf8-text.js";
 
 /** The member that holds arguments which are no JSON object, so that the model sees what it wrote. */
 export const INVALID_ARGUMENTS = "invalid_arguments";

@@ -43,6 +43,8 @@ export type ItemSpeaker = "system" | "user" | "assistant" | "tool";
 export interface RequestItem {
   readonly speaker: ItemSpeaker;
   readonly json: string;
+  /** Whether the assistant calls tools in it, for wires where that matters to the order. */
+  readonly hasCalls?: boolean;
 }
 
 /** Which call ids a wire takes. */

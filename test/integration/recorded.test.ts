@@ -24,9 +24,9 @@ import {
   isPublicValue,
   readExchange,
   readRecordedExchanges,
-  recordedFolder,
   type RecordedExchange,
 } from "../support/recorded-exchanges.js";
+import { recordedFolder } from "../support/recorded-files.js";
 import {
   ARGUMENTS_TYPE,
   playExchange,

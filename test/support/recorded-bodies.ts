@@ -1,8 +1,5 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
-
 import { jsonSpan, type JsonPath } from "./json-span.js";
-import { recordedFolder } from "./recorded-exchanges.js";
+import { readRecordedTexts } from "./recorded-files.js";
 
 /** One request and its response as JSON texts. */
 export interface RecordedBodies {
@@ -28,12 +25,9 @@ interface RecordedFile {
 
 /** The recorded conversations of a wire in the order of their files, or nothing if there is no such folder. */
 export function recordedConversations(wire: string): readonly RecordedConversation[] | undefined {
-  const folder = join(recordedFolder(), wire);
-  if (!existsSync(folder)) return undefined;
-  return readdirSync(folder)
-    .filter((name) => name.endsWith(".json"))
-    .sort()
-    .map((name) => conversationOf(`${wire}/${name}`, readFileSync(join(folder, name), "utf8")));
+  return readRecordedTexts()
+    ?.filter(({ file }) => file.startsWith(`${wire}/`))
+    .map(({ file, text }) => conversationOf(file, text));
 }
 
 function conversationOf(file: string, text: string): RecordedConversation {

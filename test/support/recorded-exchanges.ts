@@ -1,6 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { join, relative } from "node:path";
-
+import { readRecordedTexts } from "./recorded-files.js";
 import {
   anthropicMessages,
   chatCompletions,
@@ -11,7 +9,6 @@ import {
   type Wire,
   type WireCall,
 } from "./recorded-wires.js";
-import { ROOT } from "./source-tree.js";
 
 const WIRES: Readonly<Record<string, Wire>> = {
   "openai-responses": openaiResponses,
@@ -262,23 +259,9 @@ function publicTextsOf(steps: readonly RecordedStep[]): ReadonlySet<string> {
   );
 }
 
-const DEFAULT_FOLDER = join(ROOT, "../shared/real/given");
-
-/** The folder of recorded exchanges: the one that TOOLMARK_REAL names, or the default one. */
-export function recordedFolder(): string {
-  return process.env["TOOLMARK_REAL"] ?? DEFAULT_FOLDER;
-}
-
 /** Every recorded exchange in the order of its path, or nothing if there is no such folder. */
 export function readRecordedExchanges(): readonly RecordedExchange[] | undefined {
-  const folder = recordedFolder();
-  if (!existsSync(folder)) return undefined;
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith(".json"))
-    .map((entry) => join(entry.parentPath, entry.name))
-    .sort()
-    .map((path) => {
-      const recorded = JSON.parse(readFileSync(path, "utf8")) as RecordedFile;
-      return readExchange(relative(folder, path), recorded);
-    });
+  return readRecordedTexts()?.map(({ file, text }) =>
+    readExchange(file, JSON.parse(text) as RecordedFile),
+  );
 }

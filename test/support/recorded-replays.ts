@@ -1,7 +1,5 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { join, relative } from "node:path";
 import { ProviderWire } from "../../gen/toolmark/engine/v1/command_pb.js";
-import { recordedFolder } from "./recorded-exchanges.js";
+import { readRecordedTexts } from "./recorded-files.js";
 import {
   isObject,
   listOf,
@@ -206,8 +204,8 @@ function isNumber(value: Lossless | undefined): value is Extract<Lossless, { isN
   return typeof value === "object" && value !== null && "isNumber" in value;
 }
 
-function readReplayFile(path: string, name: string): RecordedReplay {
-  const file = parseLossless(readFileSync(path, "utf8"));
+function replayOf(name: string, text: string): RecordedReplay {
+  const file = parseLossless(text);
   const wire = ATOM_WIRES[textAt(file, "wire") ?? ""];
   if (wire === undefined) throw new Error(`${name} has an unknown wire`);
   const steps = listOf(member(file, "steps")).map((step, index): RecordedReplayStep => {
@@ -229,11 +227,5 @@ function readReplayFile(path: string, name: string): RecordedReplay {
 
 /** Every recorded conversation, or nothing if there is no such folder. */
 export function readRecordedReplays(): readonly RecordedReplay[] | undefined {
-  const folder = recordedFolder();
-  if (!existsSync(folder)) return undefined;
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith(".json"))
-    .map((entry) => join(entry.parentPath, entry.name))
-    .sort()
-    .map((path) => readReplayFile(path, relative(folder, path)));
+  return readRecordedTexts()?.map(({ file, text }) => replayOf(file, text));
 }

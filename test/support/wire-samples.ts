@@ -70,3 +70,12 @@ export function unchangedCalls({ calls }: ItemsContent): readonly ProjectedCall[
 export function jsonOf(items: readonly RequestItem[]): readonly string[] {
   return items.map(({ json }) => json);
 }
+
+/** A turn of a wire as it goes back over it. */
+export function replayedOver(
+  wire: Wire,
+  items: string,
+  calls: readonly SampleCall[],
+): readonly string[] {
+  return jsonOf(wire.replay(spanOf(items), calls.map(projectedCall), new Set()));
+}

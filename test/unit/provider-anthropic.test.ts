@@ -6,7 +6,7 @@ import {
   anthropicMessages as wire,
 } from "../../src/provider/anthropic-messages.js";
 import { recordedConversations, type RecordedConversation } from "../support/recorded-bodies.js";
-import { recordedFolder } from "../support/recorded-exchanges.js";
+import { recordedFolder } from "../support/recorded-files.js";
 import { replayRecording, writtenInResponses } from "../support/replayed-recordings.js";
 import { checkRequest, checkRequests } from "../support/request-schemas.js";
 import {
@@ -15,8 +15,8 @@ import {
   projectedCall,
   readResponse,
   resultOf,
-  spanOf,
   textContent,
+  replayedOver,
   type SampleCall,
 } from "../support/wire-samples.js";
 
@@ -27,7 +27,7 @@ function response(blocks: string): string {
 }
 
 function replayed(blocks: string, ...calls: readonly SampleCall[]): readonly string[] {
-  return jsonOf(wire.replay(spanOf(blocks), calls.map(projectedCall), new Set()));
+  return replayedOver(wire, blocks, calls);
 }
 
 function assistant(blocks: string): string {

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { ProviderWire } from "../../gen/toolmark/engine/v1/command_pb.js";
 import { gemini as wire } from "../../src/provider/gemini.js";
 import { recordedConversations, type RecordedConversation } from "../support/recorded-bodies.js";
-import { recordedFolder } from "../support/recorded-exchanges.js";
+import { recordedFolder } from "../support/recorded-files.js";
 import { replayRecording, writtenInResponses } from "../support/replayed-recordings.js";
 import { checkRequest, checkRequests } from "../support/request-schemas.js";
 import {
@@ -14,6 +14,7 @@ import {
   resultOf,
   spanOf,
   textContent,
+  replayedOver,
   type SampleCall,
 } from "../support/wire-samples.js";
 
@@ -29,7 +30,7 @@ function responseOf(parts: string): string {
 }
 
 function replayed(content: string, ...calls: readonly SampleCall[]): readonly string[] {
-  return jsonOf(wire.replay(spanOf(content), calls.map(projectedCall), new Set()));
+  return replayedOver(wire, content, calls);
 }
 
 function model(parts: string): string {

@@ -10,7 +10,7 @@ import { HistoryProjection } from "../../src/provider/project-history.js";
 import { readProviderTurn } from "../../src/provider/read-provider-turn.js";
 import { wireOf } from "../../src/provider/wires.js";
 import { recordedConversations } from "../support/recorded-bodies.js";
-import { recordedFolder } from "../support/recorded-exchanges.js";
+import { recordedFolder } from "../support/recorded-files.js";
 import { propertyOptions, seededTitle } from "../support/seed.js";
 import { resultOf, textContent } from "../support/wire-samples.js";
 

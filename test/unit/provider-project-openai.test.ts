@@ -5,7 +5,7 @@ import { mistral } from "../../src/provider/mistral.js";
 import { OPENAI_CHAT_RESPONSE_ONLY, openaiChat } from "../../src/provider/openai-chat.js";
 import { openaiResponses } from "../../src/provider/openai-responses.js";
 import { recordedConversations } from "../support/recorded-bodies.js";
-import { recordedFolder } from "../support/recorded-exchanges.js";
+import { recordedFolder } from "../support/recorded-files.js";
 import { replayRecording, writtenInResponses } from "../support/replayed-recordings.js";
 import { checkRequest } from "../support/request-schemas.js";
 import {

@@ -8,7 +8,7 @@ import {
 } from "../../src/domain/provider-turn.js";
 import { readProviderTurn } from "../../src/provider/read-provider-turn.js";
 import { recordedConversations } from "../support/recorded-bodies.js";
-import { recordedFolder } from "../support/recorded-exchanges.js";
+import { recordedFolder } from "../support/recorded-files.js";
 
 const { OPENAI_RESPONSES, OPENAI_CHAT_COMPLETIONS, MISTRAL } = ProviderWire;
 

@@ -5,9 +5,9 @@ import {
   isPublicValue,
   readExchange,
   readRecordedExchanges,
-  recordedFolder,
   type RecordedExchange,
 } from "../support/recorded-exchanges.js";
+import { recordedFolder } from "../support/recorded-files.js";
 
 const fromUtf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
