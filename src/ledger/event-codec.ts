@@ -197,8 +197,13 @@ export function refuseDamaged(sequence: bigint): Refusal {
 
 /** The payload of a row, checked against its commitment. */
 export function openPayload(row: EventRow): EventPayload | Refusal {
-  if (row.payload === undefined || !isIntact(row)) return refuseDamaged(row.sequence);
-  return fromBinary(EventPayloadSchema, row.payload);
+  const payload = checkedPayload(row);
+  return isRefusal(payload) ? payload : fromBinary(EventPayloadSchema, payload);
+}
+
+/** The same as it is stored. */
+export function checkedPayload(row: EventRow): Uint8Array | Refusal {
+  return row.payload !== undefined && isIntact(row) ? row.payload : refuseDamaged(row.sequence);
 }
 
 /**

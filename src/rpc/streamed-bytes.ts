@@ -1,12 +1,11 @@
 import { toBinary, type DescMessage, type Message } from "@bufbuild/protobuf";
-
-const encoded = new WeakMap<Message, Uint8Array>();
+import { knownEncoding, noteEncoded } from "../watch/encoded-messages.js";
 
 /** A message of a stream in its binary form. Encoded once, however many calls it is sent to: it is never changed. */
 export function streamedBytes(desc: DescMessage, message: Message): Uint8Array {
-  const known = encoded.get(message);
+  const known = knownEncoding(message);
   if (known !== undefined) return known;
   const bytes = toBinary(desc, message);
-  encoded.set(message, bytes);
+  noteEncoded(message, bytes);
   return bytes;
 }

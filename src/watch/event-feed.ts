@@ -2,8 +2,8 @@ import type { DelegationStep } from "../../gen/toolmark/v1/ask_pb.js";
 import type { Refusal } from "../domain/refusal.js";
 import { isRefusal } from "../domain/refusal.js";
 import type { SessionRow } from "../ledger/store-port.js";
+import type { CheckedEvent } from "./checked-event.js";
 import type { EventPlace } from "./event-cursor.js";
-import type { CheckedEvent } from "./recent-events.js";
 import { SessionTail, type TailSource } from "./session-tail.js";
 
 /** An event of a feed. */
@@ -70,7 +70,7 @@ export class SessionFeed implements EventFeed {
 
   #fed(checked: CheckedEvent | Refusal | undefined): Fed {
     if (checked === undefined || isRefusal(checked)) return checked;
-    const { position, sequence } = checked.event;
+    const { position, sequence } = checked.row;
     const { isAfterRestore } = this.#tail;
     const delegationPath = this.#delegationPath;
     return { checked, place: { position, sequence }, delegationPath, isAfterRestore };

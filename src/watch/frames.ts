@@ -1,11 +1,15 @@
-import { create } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { DelegationStepSchema } from "../../gen/toolmark/v1/ask_pb.js";
+import type { Event } from "../../gen/toolmark/v1/event_pb.js";
 import {
   WatchEventsResponseSchema,
   type WatchEventsResponse,
 } from "../../gen/toolmark/v1/history_service_pb.js";
+import type { CheckedEvent } from "./checked-event.js";
+import { noteEncoded } from "./encoded-messages.js";
 import { encodeEventCursor, type CursorScope, type EventPlace } from "./event-cursor.js";
 import type { FedEvent } from "./event-feed.js";
-import type { CheckedEvent } from "./recent-events.js";
 
 /** What a message of a watch is. Readers take phases that they do not know for messages without meaning. */
 export const Phase = {
@@ -16,6 +20,8 @@ export const Phase = {
   erased: "erased",
 } as const;
 export type Phase = (typeof Phase)[keyof typeof Phase];
+
+const FIELD = WatchEventsResponseSchema.field;
 
 /** Live messages of an event that several watchers get, by the scope of their watch. */
 const shared = new WeakMap<CheckedEvent, Map<string, WatchEventsResponse>>();
@@ -51,11 +57,33 @@ export class Frames {
     return frame;
   }
 
-  #of({ checked: { event }, place, delegationPath }: FedEvent, phase: Phase): WatchEventsResponse {
-    const cursor = this.cursorAt(place);
-    return create(WatchEventsResponseSchema, {
-      ...{ phase, cursor, event },
+  /** Of the event's bytes. It is decoded only for those who read it. */
+  #of({ checked, place, delegationPath }: FedEvent, phase: Phase): WatchEventsResponse {
+    const frame: WatchEventsResponse = {
+      $typeName: WatchEventsResponseSchema.typeName,
+      phase,
+      cursor: this.cursorAt(place),
+      get event(): Event {
+        return checked.event;
+      },
       delegationPath: [...delegationPath],
-    });
+    };
+    noteEncoded(frame, bytesOf(frame, checked.bytes()));
+    return frame;
   }
+}
+
+function bytesOf(
+  { phase, cursor, delegationPath }: WatchEventsResponse,
+  event: Uint8Array,
+): Uint8Array {
+  const writer = new BinaryWriter();
+  writer.tag(FIELD.phase.number, WireType.LengthDelimited).string(phase);
+  writer.tag(FIELD.cursor.number, WireType.LengthDelimited).string(cursor);
+  writer.tag(FIELD.event.number, WireType.LengthDelimited).bytes(event);
+  for (const step of delegationPath) {
+    const bytes = toBinary(DelegationStepSchema, step);
+    writer.tag(FIELD.delegationPath.number, WireType.LengthDelimited).bytes(bytes);
+  }
+  return writer.finish();
 }

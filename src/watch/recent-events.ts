@@ -1,16 +1,7 @@
-import type { Event } from "../../gen/toolmark/v1/event_pb.js";
 import { equalBytes } from "../domain/bytes.js";
 import { sessionKey } from "../ledger/live-session.js";
 import type { SessionRef } from "../ledger/store-port.js";
-
-/** A committed event, checked against its commitment and the chain. Shared by all who watch it: never changed. */
-export interface CheckedEvent {
-  readonly event: Event;
-  /** Chain values before and after it. */
-  readonly chainBefore: Uint8Array;
-  readonly chain: Uint8Array;
-  readonly sizeBytes: number;
-}
+import type { CheckedEvent } from "./checked-event.js";
 
 const EVENTS_MAX = 256;
 const EVENT_BYTES_MAX = 16 * 1024;
@@ -21,7 +12,7 @@ export class RecentEvents {
 
   add(session: SessionRef, checked: CheckedEvent): void {
     if (checked.sizeBytes > EVENT_BYTES_MAX) return;
-    this.#events.set(keyOf(session, checked.event.sequence), checked);
+    this.#events.set(keyOf(session, checked.row.sequence), checked);
     const [oldest] = this.#events.keys();
     if (oldest !== undefined && this.#events.size > EVENTS_MAX) this.#events.delete(oldest);
   }

@@ -1,10 +1,11 @@
 import { CHAIN_START } from "../domain/chain.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
-import { eventOf, followsChain, openPayload, refuseDamaged } from "../ledger/event-codec.js";
+import { checkedPayload, followsChain, refuseDamaged } from "../ledger/event-codec.js";
 import { generationOf } from "../ledger/load-session.js";
 import { chainAt } from "../ledger/read-log.js";
 import type { EventRow, SessionRef, SessionRow, Store } from "../ledger/store-port.js";
-import type { CheckedEvent, RecentEvents } from "./recent-events.js";
+import { CheckedEvent } from "./checked-event.js";
+import type { RecentEvents } from "./recent-events.js";
 import type { Turns } from "./turns.js";
 
 /** What tails of all sessions read from. */
@@ -108,12 +109,10 @@ export class SessionTail {
     if (row.sequence !== next || !followsChain(sessionId, chainBefore, row)) {
       return refuseDamaged(next);
     }
-    const payload = openPayload(row);
+    const payload = checkedPayload(row);
     if (isRefusal(payload)) return payload;
     this.#taken += 1;
-    const event = eventOf(sessionId, row, payload);
-    const sizeBytes = row.payload?.length ?? 0;
-    const checked = { event, chainBefore, chain: row.chain, sizeBytes };
+    const checked = new CheckedEvent(sessionId, row, payload, chainBefore);
     // Of a long page only the last ones are what others wait for as well.
     if (this.#page.length - this.#taken < SHARED_OF_PAGE) {
       this.#source.recent.add(this.#session, checked);
@@ -122,9 +121,9 @@ export class SessionTail {
   }
 
   #advance(checked: CheckedEvent): CheckedEvent {
-    const { sequence, revision } = checked.event;
+    const { sequence, revision, chain } = checked.row;
     this.#sequence = sequence;
-    this.#chain = checked.chain;
+    this.#chain = chain;
     const generation = revision === undefined ? this.#generation : generationOf(revision);
     const before = this.#generation ?? generation;
     this.#isAfterRestore = before !== undefined && generation !== undefined && generation > before;

@@ -9,8 +9,8 @@ import { treeOf } from "../ledger/standing.js";
 import { findSessionRecord } from "../ledger/stored-record.js";
 import type { SessionRow } from "../ledger/store-port.js";
 import { findVisible, visibleToSubject } from "../ledger/visibility.js";
+import type { CheckedEvent } from "./checked-event.js";
 import type { EventFeed, Fed } from "./event-feed.js";
-import type { CheckedEvent } from "./recent-events.js";
 import { sequenceAt } from "./sequence-at.js";
 import { SessionTail, type TailSource } from "./session-tail.js";
 
@@ -118,9 +118,9 @@ export class TreeFeed implements EventFeed {
     const refusal = await this.#activateUpcoming();
     if (refusal !== undefined) return refusal;
     const first = this.#first();
-    if (first === undefined || this.#isBeyond(first.next.event.position)) return undefined;
+    if (first === undefined || this.#isBeyond(first.next.row.position)) return undefined;
     const { next: checked, delegationPath, isAfterRestore } = first;
-    const { position } = checked.event;
+    const { position } = checked.row;
     this.#position = position;
     const isDamaged = await this.#readNext(first);
     if (isDamaged !== undefined) return isDamaged;
@@ -131,7 +131,7 @@ export class TreeFeed implements EventFeed {
   async #activateUpcoming(): Promise<Refusal | undefined> {
     for (;;) {
       const row = this.#upcoming[0] ?? (await this.#listMore());
-      const before = this.#first()?.next.event.position;
+      const before = this.#first()?.next.row.position;
       if (row === undefined || this.#isBeyond(row.createPosition)) return undefined;
       if (before !== undefined && row.createPosition > before) return undefined;
       this.#upcoming.shift();
@@ -189,7 +189,7 @@ export class TreeFeed implements EventFeed {
   #first(): ActiveSession | undefined {
     let first: ActiveSession | undefined;
     for (const each of this.#active.values()) {
-      if (first === undefined || each.next.event.position < first.next.event.position) first = each;
+      if (first === undefined || each.next.row.position < first.next.row.position) first = each;
     }
     return first;
   }

@@ -1,8 +1,7 @@
-import { create } from "@bufbuild/protobuf";
-import { timestampMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import type { WatchEventsResponse } from "../../gen/toolmark/v1/history_service_pb.js";
 import { SessionState } from "../../gen/toolmark/v1/session_pb.js";
+import { EventKind } from "../domain/event-kind.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { Bell, whenAborted } from "../ledger/bell.js";
@@ -37,8 +36,6 @@ export interface WatchSubject {
   readonly includeDescendants: boolean;
   readonly ends: WatchEnds;
 }
-
-const EPOCH = create(TimestampSchema);
 
 /** One watch: what is to be sent next, and when. */
 export class Watching {
@@ -189,14 +186,14 @@ export class Watching {
     }
     this.#held = undefined;
     this.#place = fed.place;
-    if (this.#kinds?.has(fed.checked.event.kind) === false) return this.#heartbeat();
+    if (this.#kinds?.has(fed.checked.row.kind) === false) return this.#heartbeat();
     return this.#isLive ? this.#frames.live(fed) : this.#frames.replayed(fed);
   }
 
   /** Whether a watcher that had caught up has fallen behind by now. */
-  #isLagging({ checked: { event } }: FedEvent): boolean {
+  #isLagging({ checked: { row } }: FedEvent): boolean {
     const { nowMs, lagMs } = this.#means;
-    return this.#isLive && nowMs() - timestampMs(event.recordTime ?? EPOCH) > lagMs;
+    return this.#isLive && nowMs() - row.timeMs > lagMs;
   }
 
   #heartbeat(): WatchEventsResponse | undefined {
@@ -216,8 +213,8 @@ export class Watching {
 }
 
 /** Whether events may be missing before it: an older copy of the log was restored, or an older system lost some. */
-function isBehindGap({ checked: { event }, isAfterRestore }: FedEvent): boolean {
-  const { record } = event.record ?? {};
-  const lost = record?.case === "adopted" ? (record.value.summary?.gaps ?? 0) : 0;
-  return isAfterRestore || lost > 0;
+function isBehindGap({ checked, isAfterRestore }: FedEvent): boolean {
+  if (isAfterRestore || checked.row.kind !== EventKind.adopted) return isAfterRestore;
+  const { record } = checked.event.record ?? {};
+  return record?.case === "adopted" && (record.value.summary?.gaps ?? 0) > 0;
 }
