@@ -8,6 +8,7 @@ import type { StatusName } from "./error-table.js";
 import { OpenCall, type CallEnvironment } from "./open-call.js";
 import type { ServedMethod } from "./pipeline.js";
 import { everyItem, singleItem, type Incoming, type Reply } from "./reply.js";
+import type { RuledStream } from "./ruled-stream.js";
 import { statusOf } from "./status.js";
 
 /** Carries the address of the caller, which connect-node does not hand on. */
@@ -59,12 +60,18 @@ async function messageOf(call: ConnectCall, reply: Reply): Promise<Carried> {
  * end it.
  */
 async function* messagesOf(call: ConnectCall, start: () => Reply): AsyncGenerator<Carried> {
+  let items: RuledStream | undefined;
   try {
-    for await (const item of everyItem(start())) {
+    items = everyItem(start());
+    for (;;) {
+      const taken = items.take();
+      const item = taken instanceof Promise ? await taken : taken;
+      if (item === undefined) return;
       if (isRefusal(item)) throw errorOf(item);
       yield carry(call.write(item));
     }
   } finally {
+    await items?.return();
     call.finish();
   }
 }

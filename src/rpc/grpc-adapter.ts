@@ -17,7 +17,7 @@ import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { repliesWithStream, takesStream } from "./call.js";
 import { OpenCall, type CallEnvironment } from "./open-call.js";
 import type { Pipeline, ServedMethod } from "./pipeline.js";
-import { everyItem, singleItem, type Incoming, type Reply } from "./reply.js";
+import { everyItem, sendEvery, singleItem, type Incoming, type Reply } from "./reply.js";
 import { statusDetailsOf, statusOf } from "./status.js";
 
 const STATUS_DETAILS_TRAILER = "grpc-status-details-bin";
@@ -126,17 +126,18 @@ async function sendOne(
 }
 
 async function sendStream(open: OpenCall, call: WritingCall, reply: Reply): Promise<void> {
-  for await (const item of everyItem(reply)) {
-    if (isRefusal(item)) {
+  await sendEvery(everyItem(reply), {
+    send: (message) =>
+      call.write(asBuffer(open.encode(message))) ? undefined : drained(call, open.signal),
+    refuse: (refusal) => {
       open.finish();
-      call.emit("error", Object.assign(new Error(item.message), grpcStatusOf(item)));
-      return;
-    }
-    const flushed = call.write(asBuffer(open.encode(item)));
-    if (!flushed) await drained(call, open.signal);
-  }
-  open.finish();
-  call.end();
+      call.emit("error", Object.assign(new Error(refusal.message), grpcStatusOf(refusal)));
+    },
+    end: () => {
+      open.finish();
+      call.end();
+    },
+  });
 }
 
 /**

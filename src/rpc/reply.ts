@@ -1,5 +1,6 @@
 import type { Message } from "@bufbuild/protobuf";
 import { invariant } from "../domain/invariant.js";
+import { isRefusal, type Refusal } from "../domain/refusal.js";
 import type { Item } from "./call.js";
 import type { OpenCall } from "./open-call.js";
 import { RuledStream } from "./ruled-stream.js";
@@ -32,8 +33,44 @@ export function singleItem(reply: Reply): Item | Promise<Item> {
  * The items of a method that replies with a stream, which may have been refused before it came to
  * that.
  */
-export function everyItem(reply: Reply): AsyncIterable<Item> | readonly (Item | Promise<Item>)[] {
-  return isStream(reply) ? reply : [reply];
+export function everyItem(reply: Reply): RuledStream {
+  if (reply instanceof RuledStream) return reply;
+  return RuledStream.around(isStream(reply) ? reply : onlyItem(reply), {});
+}
+
+async function* onlyItem(item: Item | Promise<Item>): AsyncGenerator<Item> {
+  yield await item;
+}
+
+/** Where the items of a stream go. */
+export interface ReplySink {
+  /** Gives what the next message has to wait for, if anything. */
+  send(message: Message): Promise<void> | undefined;
+  /** Nothing comes after it. */
+  refuse(refusal: Refusal): void;
+  end(): void;
+}
+
+/** Sends every item, those at hand one right after the other. */
+export async function sendEvery(items: RuledStream, sink: ReplySink): Promise<void> {
+  try {
+    for (;;) {
+      const taken = items.take();
+      const item = taken instanceof Promise ? await taken : taken;
+      if (item === undefined) {
+        sink.end();
+        return;
+      }
+      if (isRefusal(item)) {
+        sink.refuse(item);
+        return;
+      }
+      const sent = sink.send(item);
+      if (sent !== undefined) await sent;
+    }
+  } finally {
+    await items.return();
+  }
 }
 
 /**

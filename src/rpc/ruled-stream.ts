@@ -1,3 +1,4 @@
+import type { MaybeAtHand } from "../watch/at-hand.js";
 import type { Item } from "./call.js";
 
 /** What happens to a stream on its way out, in this order. */
@@ -17,10 +18,12 @@ const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
  * it, and each item passes through it. It is asked for one thing at a time, as `for await` does.
  */
 export class RuledStream implements AsyncIterable<Item>, AsyncIterator<Item, undefined> {
-  readonly #source: AsyncIterator<Item>;
+  readonly #source: MaybeAtHand<Item>;
   readonly #rules: StreamRules;
   #last: Item | undefined;
   #items = 0;
+  /** What a rule or the source threw when it was asked for what is at hand. */
+  #fault: { readonly thrown: unknown } | undefined;
   /** There is nothing more to ask the source for. */
   #isOver = false;
   #hasEnded = false;
@@ -45,9 +48,30 @@ export class RuledStream implements AsyncIterable<Item>, AsyncIterator<Item, und
     return this;
   }
 
+  /** The next item, at once if it is at hand. Undefined at the end. */
+  take(): Item | Promise<Item | undefined> {
+    return this.takeNow() ?? this.#awaited();
+  }
+
+  takeNow(): Item | undefined {
+    if (this.#isOver || this.#fault !== undefined) return undefined;
+    try {
+      const item = this.#source.takeNow?.();
+      return item && this.#given(this.#rules.change?.(item) ?? item);
+    } catch (thrown) {
+      this.#fault = { thrown };
+      return undefined;
+    }
+  }
+
+  idle(wake: () => void): boolean {
+    return !this.#isOver && this.#fault === undefined && this.#source.idle?.(wake) === true;
+  }
+
   async next(): Promise<IteratorResult<Item, undefined>> {
     if (this.#isOver) return this.#end();
     try {
+      if (this.#fault !== undefined) await this.#leaveWith(this.#fault.thrown);
       const next = await this.#source.next();
       if (next.done !== true) return this.#give(await this.#changed(next.value));
     } catch (fault) {
@@ -55,6 +79,13 @@ export class RuledStream implements AsyncIterable<Item>, AsyncIterator<Item, und
     }
     this.#isOver = true;
     return this.#end();
+  }
+
+  async #awaited(): Promise<Item | undefined> {
+    await new Promise<void>((resolve) => {
+      if (!this.idle(resolve)) resolve();
+    });
+    return this.takeNow() ?? (await this.next()).value;
   }
 
   async return(): Promise<IteratorResult<Item, undefined>> {
@@ -95,10 +126,14 @@ export class RuledStream implements AsyncIterable<Item>, AsyncIterator<Item, und
     throw fault;
   }
 
-  #give(value: Item): IteratorResult<Item, undefined> {
-    this.#last = value;
+  #give(item: Item): IteratorResult<Item, undefined> {
+    return { done: false, value: this.#given(item) };
+  }
+
+  #given(item: Item): Item {
+    this.#last = item;
     this.#items += 1;
-    return { done: false, value };
+    return item;
   }
 
   #end(): IteratorResult<Item, undefined> {

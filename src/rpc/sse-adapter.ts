@@ -17,7 +17,7 @@ import { peerOf, type HttpRequest, type HttpResponse } from "./http.js";
 import type { Log } from "./log.js";
 import { OpenCall, type CallEnvironment } from "./open-call.js";
 import type { Pipeline, ServedMethod } from "./pipeline.js";
-import { everyItem } from "./reply.js";
+import { everyItem, sendEvery } from "./reply.js";
 import { isEventsPath, watchRequestOf } from "./sse-request.js";
 import { statusJsonOf, statusOf } from "./status.js";
 
@@ -76,15 +76,16 @@ async function stream(
   response: HttpResponse,
   asked: Uint8Array,
 ): Promise<void> {
-  for await (const item of everyItem(served.run(call, asked))) {
-    if (isRefusal(item)) {
-      endRefused(response, item);
-      return;
-    }
-    if (!response.headersSent) startStream(response);
-    if (!write(response, textOf(item))) await writable(response, call.signal);
-  }
-  response.end();
+  await sendEvery(everyItem(served.run(call, asked)), {
+    send: (message) => {
+      if (!response.headersSent) startStream(response);
+      return write(response, textOf(message)) ? undefined : writable(response, call.signal);
+    },
+    refuse: (refusal) => {
+      endRefused(response, refusal);
+    },
+    end: () => response.end(),
+  });
 }
 
 /** False if more should wait for a "drain". */

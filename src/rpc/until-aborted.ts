@@ -1,3 +1,4 @@
+import type { AtHand, MaybeAtHand } from "../watch/at-hand.js";
 import type { AnswerFault } from "./answer-faults.js";
 import type { Item } from "./call.js";
 import type { OpenCall } from "./open-call.js";
@@ -10,9 +11,11 @@ const DONE: Next = { done: true, value: undefined };
  * Gives the items until the call is aborted, and then the refusal of that. It is asked for one thing at a time, as
  * `for await` does.
  */
-export class UntilAborted implements AsyncIterable<Item>, AsyncIterator<Item, undefined> {
+export class UntilAborted
+  implements AsyncIterable<Item>, AsyncIterator<Item, undefined>, AtHand<Item>
+{
   readonly #call: OpenCall;
-  readonly #source: AsyncIterator<Item>;
+  readonly #source: MaybeAtHand<Item>;
   readonly #answerLate: AnswerFault;
   /** Ends the wait for what the source was asked for. */
   #giveUp: (() => void) | undefined;
@@ -36,6 +39,14 @@ export class UntilAborted implements AsyncIterable<Item>, AsyncIterator<Item, un
   next(): Promise<Next> {
     if (this.#isRefused || this.#isOver) return this.return();
     return this.#call.aborted === undefined ? this.#ask() : Promise.resolve(this.#refusal());
+  }
+
+  takeNow(): Item | undefined {
+    return this.#isGoingOn ? this.#source.takeNow?.() : undefined;
+  }
+
+  idle(wake: () => void): boolean {
+    return this.#isGoingOn && this.#source.idle?.(wake) === true;
   }
 
   async return(): Promise<Next> {
@@ -75,6 +86,10 @@ export class UntilAborted implements AsyncIterable<Item>, AsyncIterator<Item, un
         },
       );
     });
+  }
+
+  get #isGoingOn(): boolean {
+    return !this.#isRefused && !this.#isOver && this.#call.aborted === undefined;
   }
 
   #refusal(): Next {

@@ -53,10 +53,11 @@ const PAGE_ASKS = 32;
  */
 export class AskWatch {
   readonly #options: AskWatchOptions;
-  readonly #turns = new Turns();
+  readonly #turns: Turns;
 
   constructor(options: AskWatchOptions) {
     this.#options = options;
+    this.#turns = new Turns(options.monotonicMs);
   }
 
   /** Ends without a word when the signal aborts, and with a refusal as its last item otherwise. */

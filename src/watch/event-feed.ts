@@ -24,6 +24,10 @@ export type Fed = FedEvent | Refusal | undefined;
 export interface EventFeed {
   /** At once if the answer is at hand: most are, and waiting costs more than giving them. */
   next(): Fed | Promise<Fed>;
+  /** What `next()` would give at once, if anything is at hand. Nothing is read for it. */
+  ahead(): Fed;
+  /** Whether there is nothing to give until something is committed. */
+  readonly isQuiet: boolean;
   /** Tells the feed that something was committed to a session, up to a sequence, or may have been. */
   noteCommit(sessionId: string, sequence: bigint): void;
 }
@@ -51,10 +55,15 @@ export class SessionFeed implements EventFeed {
   }
 
   next(): Fed | Promise<Fed> {
-    const ahead = this.#tail.nextAhead();
-    if (ahead !== undefined) return this.#fed(ahead);
-    if (this.#isCaughtUp && this.#tail.sequence >= this.#noted) return undefined;
-    return this.#read();
+    return this.ahead() ?? (this.isQuiet ? undefined : this.#read());
+  }
+
+  ahead(): Fed {
+    return this.isQuiet ? undefined : this.#fed(this.#tail.nextAhead());
+  }
+
+  get isQuiet(): boolean {
+    return this.#isCaughtUp && this.#tail.sequence >= this.#noted;
   }
 
   noteCommit(_sessionId: string, sequence: bigint): void {

@@ -1,7 +1,4 @@
-import type {
-  WatchEventsRequest,
-  WatchEventsResponse,
-} from "../../gen/toolmark/v1/history_service_pb.js";
+import type { WatchEventsRequest } from "../../gen/toolmark/v1/history_service_pb.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, type Refusal } from "../domain/refusal.js";
 import type { SessionRow } from "../ledger/store-port.js";
@@ -14,7 +11,7 @@ import {
   type CursorScope,
   type EventPlace,
 } from "./event-cursor.js";
-import { Phase } from "./frames.js";
+import { EventStream } from "./event-stream.js";
 import { RecentEvents } from "./recent-events.js";
 import { Turns } from "./turns.js";
 import type { EventWatchOptions, WatchEnds } from "./watch-options.js";
@@ -30,35 +27,15 @@ export class EventWatch {
   readonly #means: WatchMeans;
 
   constructor(options: EventWatchOptions) {
-    this.#means = { ...options, turns: new Turns(), recent: new RecentEvents() };
+    this.#means = { ...options, turns: new Turns(options.monotonicMs), recent: new RecentEvents() };
   }
 
   /**
    * Ends without a word when the caller is gone or the session is erased, and with a refusal as its last item
    * otherwise.
    */
-  async *watch(
-    caller: Caller,
-    request: EventWatchRequest,
-    ends: WatchEnds,
-  ): AsyncGenerator<WatchEventsResponse | Refusal, void> {
-    const watching = await this.#begin(caller, request, ends);
-    if (isRefusal(watching)) {
-      yield watching;
-      return;
-    }
-    try {
-      for (;;) {
-        const message = await watching.next();
-        if (message === undefined) return;
-        watching.offered();
-        yield message;
-        watching.taken();
-        if (isRefusal(message) || message.phase === Phase.erased) return;
-      }
-    } finally {
-      watching.stop();
-    }
+  watch(caller: Caller, request: EventWatchRequest, ends: WatchEnds): EventStream {
+    return new EventStream(() => this.#begin(caller, request, ends));
   }
 
   async #begin(

@@ -21,6 +21,7 @@ export interface TailSource {
 const PAGE_EVENTS = 32;
 const PAGE_BYTES = 128 * 1024;
 const SHARED_OF_PAGE = 8;
+const NO_ROWS: readonly EventRow[] = [];
 /** Messages have no revision, so that many events in a row may have none. */
 const LOOK_BACK_EVENTS = 1024n;
 const LOOK_BACK_PER_TURN = 16n;
@@ -36,17 +37,22 @@ interface TailStart {
 /** The events of one session from a place on, each checked before it is given. */
 export class SessionTail {
   readonly #source: TailSource;
-  readonly #session: SessionRow;
+  readonly #session: SessionRef;
+  /** Sequence of an event that there is at least. */
+  readonly #leastSequence: bigint;
   #sequence: bigint;
   #chain: Uint8Array;
   #generation: bigint | undefined;
   #isAfterRestore = false;
-  #page: readonly EventRow[] = [];
+  #page = NO_ROWS;
   #taken = 0;
 
   private constructor(source: TailSource, session: SessionRow, start: TailStart) {
     this.#source = source;
-    this.#session = session;
+    const { tenant, sessionId, head } = session;
+    // Not the row, which would be kept as long as the watch.
+    this.#session = { tenant, sessionId };
+    this.#leastSequence = head.sequence;
     this.#sequence = start.sequence;
     this.#chain = start.chain;
     this.#generation = start.generation;
@@ -73,26 +79,28 @@ export class SessionTail {
     return this.#sequence;
   }
 
-  /** The next event of those that were read ahead. */
+  /** The next event if it is at hand: of those that were read ahead, or that others have read. */
   nextAhead(): CheckedEvent | Refusal | undefined {
     const row = this.#page[this.#taken];
-    return row && this.#open(row);
+    if (row !== undefined) return this.#open(row);
+    const known = this.#source.recent.find(this.#session, this.#sequence + 1n, this.#chain);
+    return known && this.#advance(known);
   }
 
   /** The next committed event, or undefined if there is none yet. `limit` bounds what is read ahead. */
   async next(limit = PAGE_EVENTS): Promise<CheckedEvent | Refusal | undefined> {
     const ahead = this.nextAhead();
     if (ahead !== undefined) return ahead;
-    const { recent, turns, isLeft } = this.#source;
+    const { turns, isLeft } = this.#source;
     await turns.next();
     // The store may be closed by now.
     if (isLeft()) return undefined;
-    const known = recent.find(this.#session, this.#sequence + 1n, this.#chain);
-    if (known !== undefined) return this.#advance(known);
+    const readByOthers = this.nextAhead();
+    if (readByOthers !== undefined) return readByOthers;
     await this.#read(limit);
     const first = this.#page[0];
     if (first !== undefined) return this.#open(first);
-    const isWhole = this.#sequence >= this.#session.head.sequence;
+    const isWhole = this.#sequence >= this.#leastSequence;
     return isWhole ? undefined : refuseDamaged(this.#sequence + 1n);
   }
 
@@ -114,9 +122,9 @@ export class SessionTail {
     this.#taken += 1;
     const checked = new CheckedEvent(sessionId, row, payload, chainBefore);
     // Of a long page only the last ones are what others wait for as well.
-    if (this.#page.length - this.#taken < SHARED_OF_PAGE) {
-      this.#source.recent.add(this.#session, checked);
-    }
+    const left = this.#page.length - this.#taken;
+    if (left < SHARED_OF_PAGE) this.#source.recent.add(this.#session, checked);
+    if (left === 0) this.#page = NO_ROWS;
     return this.#advance(checked);
   }
 

@@ -1,16 +1,28 @@
 /** A watcher, as it is looked after. */
-export interface Watched {
-  /** Says that something was handed to the transport, which has not asked for more since. */
-  offered(): void;
-  /** Says that the transport took it. */
-  taken(): void;
-  /** No more is looked after. */
-  leave(): void;
-}
-
-interface Entry {
-  offeredMs: number | undefined;
+export class Watched {
+  readonly #watchers: StalledWatchers;
   readonly onStalled: () => void;
+  offeredMs: number | undefined;
+
+  constructor(watchers: StalledWatchers, onStalled: () => void) {
+    this.#watchers = watchers;
+    this.onStalled = onStalled;
+  }
+
+  /** Says that something was handed to the transport, which has not asked for more since. */
+  offered(): void {
+    this.offeredMs = this.#watchers.nowMs;
+  }
+
+  /** Says that the transport took it. */
+  taken(): void {
+    this.offeredMs = undefined;
+  }
+
+  /** No more is looked after. */
+  leave(): void {
+    this.#watchers.leave(this);
+  }
 }
 
 const CHECKS_PER_LIMIT = 10;
@@ -25,39 +37,33 @@ export interface StalledWatchersOptions {
 /** Notices watchers that do not take what they are offered. One timer for all, and none while there are none. */
 export class StalledWatchers {
   readonly #options: StalledWatchersOptions;
-  readonly #entries = new Set<Entry>();
+  readonly #watched = new Set<Watched>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: StalledWatchersOptions) {
     this.#options = options;
   }
 
+  get nowMs(): number {
+    return this.#options.monotonicMs();
+  }
+
   /** How many are looked after. */
   get size(): number {
-    return this.#entries.size;
+    return this.#watched.size;
   }
 
   /** Calls `onStalled` once if the watcher stalls. */
   enter(onStalled: () => void): Watched {
-    const entry: Entry = { offeredMs: undefined, onStalled };
-    this.#entries.add(entry);
+    const watched = new Watched(this, onStalled);
+    this.#watched.add(watched);
     this.#timer ??= this.#startTimer();
-    return {
-      offered: () => {
-        entry.offeredMs = this.#options.monotonicMs();
-      },
-      taken: () => {
-        entry.offeredMs = undefined;
-      },
-      leave: () => {
-        this.#leave(entry);
-      },
-    };
+    return watched;
   }
 
-  #leave(entry: Entry): void {
-    this.#entries.delete(entry);
-    if (this.#entries.size > 0) return;
+  leave(watched: Watched): void {
+    this.#watched.delete(watched);
+    if (this.#watched.size > 0) return;
     clearInterval(this.#timer);
     this.#timer = undefined;
   }
@@ -70,12 +76,12 @@ export class StalledWatchers {
   }
 
   #check(): void {
-    const { monotonicMs, stalledAfterMs } = this.#options;
-    const nowMs = monotonicMs();
-    for (const entry of [...this.#entries]) {
-      if (entry.offeredMs === undefined || nowMs - entry.offeredMs < stalledAfterMs) continue;
-      this.#leave(entry);
-      entry.onStalled();
+    const { nowMs } = this;
+    const { stalledAfterMs } = this.#options;
+    for (const watched of [...this.#watched]) {
+      if (watched.offeredMs === undefined || nowMs - watched.offeredMs < stalledAfterMs) continue;
+      this.leave(watched);
+      watched.onStalled();
     }
   }
 }

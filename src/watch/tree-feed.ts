@@ -66,6 +66,15 @@ export class TreeFeed implements EventFeed {
     if ((this.#changed?.size ?? 0) > CHANGED_MAX) this.#changed = undefined;
   }
 
+  /** Which event is next has to be looked for. */
+  ahead(): undefined {
+    return undefined;
+  }
+
+  get isQuiet(): boolean {
+    return this.#through === undefined && this.#changed?.size === 0;
+  }
+
   async next(): Promise<Fed> {
     for (;;) {
       if (this.#through === undefined) {

@@ -1,26 +1,71 @@
-/** Rows that are taken up in one turn of the event loop: between turns everybody else is served. */
-const ROWS_PER_TURN = 16;
+/** How long a turn of the event loop is taken up: between turns everybody else is served. */
+const TURN_MS = 1;
+
+/** Who waits for a turn. */
+export interface TurnTaker {
+  takeTurn(): void;
+}
 
 /** Lets many watches share the event loop: reads are synchronous, and without it all that wait would run at once. */
 export class Turns {
-  readonly #waiting: (() => void)[] = [];
+  readonly #monotonicMs: () => number;
+  readonly #waiting: TurnTaker[] = [];
   #isScheduled = false;
+  #endMs = 0;
+  /** Somebody has its turn, and has read nothing in it. */
+  #mayRead = false;
+
+  /** `monotonicMs`: milliseconds of a clock that never jumps. */
+  constructor(monotonicMs: () => number) {
+    this.#monotonicMs = monotonicMs;
+  }
 
   /** Resolves when it is the caller's turn to read one row, or a page of them. */
   next(): Promise<void> {
+    if (this.#mayRead) {
+      this.#mayRead = false;
+      return Promise.resolve();
+    }
     return new Promise((resolve) => {
-      this.#waiting.push(resolve);
-      this.#schedule();
+      const takeTurn = (): void => {
+        this.#mayRead = false;
+        resolve();
+      };
+      this.give({ takeTurn });
     });
+  }
+
+  /** Gives the taker a turn, in which it may read once without waiting for another. */
+  give(taker: TurnTaker): void {
+    this.#waiting.push(taker);
+    this.#schedule();
   }
 
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
     setImmediate(() => {
-      this.#isScheduled = false;
-      for (const go of this.#waiting.splice(0, ROWS_PER_TURN)) go();
-      if (this.#waiting.length > 0) this.#schedule();
+      this.#endMs = this.#monotonicMs() + TURN_MS;
+      this.#serve();
     });
   }
+
+  #serve(): void {
+    this.#mayRead = true;
+    this.#waiting.shift()?.takeTurn();
+    // Not before what the taker does without waiting for anything is done: it counts as its time.
+    queueMicrotask(() => {
+      process.nextTick(this.#goOn);
+    });
+  }
+
+  readonly #goOn = (): void => {
+    this.#mayRead = false;
+    if (this.#waiting.length > 0 && this.#monotonicMs() < this.#endMs) {
+      this.#serve();
+      return;
+    }
+    this.#isScheduled = false;
+    if (this.#waiting.length > 0) this.#schedule();
+  };
 }

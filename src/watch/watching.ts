@@ -4,7 +4,7 @@ import { SessionState } from "../../gen/toolmark/v1/session_pb.js";
 import { EventKind } from "../domain/event-kind.js";
 import type { Caller } from "../domain/principal.js";
 import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
-import { Bell, whenAborted } from "../ledger/bell.js";
+import { whenAborted } from "../ledger/bell.js";
 import { treeOf } from "../ledger/standing.js";
 import { findSessionRecord } from "../ledger/stored-record.js";
 import type { SessionRow } from "../ledger/store-port.js";
@@ -15,7 +15,7 @@ import { Frames, Phase } from "./frames.js";
 import type { RecentEvents } from "./recent-events.js";
 import type { Watched } from "./stalled-watchers.js";
 import { TreeFeed } from "./tree-feed.js";
-import type { Turns } from "./turns.js";
+import type { Turns, TurnTaker } from "./turns.js";
 import type { EventWatchOptions, WatchEnds } from "./watch-options.js";
 
 /** What all watches share. */
@@ -37,8 +37,11 @@ export interface WatchSubject {
   readonly ends: WatchEnds;
 }
 
+/** The longest time that a timer can wait, about 24 days. */
+const TIMEOUT_MAX_MS = 2 ** 31 - 1;
+
 /** One watch: what is to be sent next, and when. */
-export class Watching {
+export class Watching implements TurnTaker {
   readonly #means: WatchMeans;
   readonly #caller: Caller;
   readonly #sessionId: string;
@@ -46,7 +49,6 @@ export class Watching {
   readonly #frames: Frames;
   /** Absent: all. */
   readonly #kinds: ReadonlySet<string> | undefined;
-  readonly #bell = new Bell();
   readonly #watched: Watched;
   readonly #stops: readonly (() => void)[];
   #feed: EventFeed | undefined;
@@ -55,6 +57,12 @@ export class Watching {
   #isLive = false;
   /** The next event, while a gap before it is told of. */
   #held: FedEvent | undefined;
+  /** Who waits until something happens. */
+  #wake: (() => void) | undefined;
+  /** It waits for its turn. */
+  #isQueued = false;
+  /** Set while it waits, and left to fire after that: most waits are short. */
+  #timer: NodeJS.Timeout | undefined;
   /** When the last message was sent, and when the caller's access was looked at. */
   #sentMs: number;
   #checkedMs: number;
@@ -71,18 +79,18 @@ export class Watching {
     this.#isErased = row.state === SessionState.ERASED;
     this.#sentMs = means.monotonicMs();
     this.#checkedMs = this.#sentMs;
-    const ring = (): void => {
-      this.#bell.ring();
+    const wake = (): void => {
+      this.#wakeNow();
     };
     const { tenant, sessionId } = row;
     const tree = includeDescendants ? treeOf(row) : undefined;
     this.#stops = [
       means.commits.onEvents({ tenant, sessionId, tree }, (changedId, sequence) => {
         this.#feed?.noteCommit(changedId, sequence);
-        ring();
+        this.#queue();
       }),
-      ends.whenAborted(ring),
-      whenAborted(ends.draining, ring),
+      ends.whenAborted(wake),
+      whenAborted(ends.draining, wake),
     ];
     this.#watched = means.stalled.enter(() => {
       ends.cutOff(this.#lagging());
@@ -106,6 +114,38 @@ export class Watching {
     }
   }
 
+  /** The next message, or a refusal that ends the watch, if it is at hand. */
+  takeNow(): WatchEventsResponse | Refusal | undefined {
+    if (this.#isOver() || this.#mustLookAgain()) return undefined;
+    for (;;) {
+      const fed = this.#held ?? this.#feed?.ahead();
+      if (fed === undefined || isRefusal(fed)) return undefined;
+      const message = this.#messageOf(fed);
+      if (message !== undefined) return message;
+    }
+  }
+
+  /** Whether there is nothing to do until something happens: then `wake` is called. */
+  idle(wake: () => void): boolean {
+    const isQuiet = this.#isLive && this.#held === undefined && this.#feed?.isQuiet === true;
+    if (!isQuiet || this.#isOver() || this.#mustLookAgain()) return false;
+    const quietForMs = this.#quietForMs();
+    if (quietForMs <= 0) return false;
+    this.#wake = wake;
+    this.#timer ??= setTimeout(timePassed, Math.min(quietForMs, TIMEOUT_MAX_MS), this).unref();
+    return true;
+  }
+
+  takeTurn(): void {
+    this.#isQueued = false;
+    this.#wakeNow();
+  }
+
+  timePassed(): void {
+    this.#timer = undefined;
+    this.#wakeNow();
+  }
+
   /** The next message, or a refusal that ends the watch. Absent if nobody waits for one. */
   async next(): Promise<WatchEventsResponse | Refusal | undefined> {
     for (;;) {
@@ -115,14 +155,14 @@ export class Watching {
       }
       const found = this.#held ?? this.#feed?.next();
       const fed = found instanceof Promise ? await found : found;
-      if (this.#mustLookAgain(fed)) {
+      if (isRefusal(fed) || this.#mustLookAgain()) {
         const end = await this.#endAt(fed);
         if (end !== undefined) return end;
       }
       // What is damaged was an end.
       const message = isRefusal(fed) ? fed : this.#messageOf(fed);
       if (message !== undefined) return message;
-      if (fed === undefined) await this.#bell.rung(this.#quietForMs());
+      if (fed === undefined) await this.#happened();
     }
   }
 
@@ -137,6 +177,8 @@ export class Watching {
   }
 
   stop(): void {
+    this.#wake = undefined;
+    clearTimeout(this.#timer);
     this.#watched.leave();
     for (const stop of this.#stops) stop();
   }
@@ -155,10 +197,32 @@ export class Watching {
     return SessionFeed.after(source, row, this.#place, session.delegationPath);
   }
 
+  #happened(): Promise<void> {
+    return new Promise((resolve) => {
+      if (!this.idle(resolve)) resolve();
+    });
+  }
+
+  #queue(): void {
+    if (this.#wake === undefined || this.#isQueued) return;
+    this.#isQueued = true;
+    this.#means.turns.give(this);
+  }
+
+  #wakeNow(): void {
+    const wake = this.#wake;
+    this.#wake = undefined;
+    wake?.();
+  }
+
+  #isOver(): boolean {
+    return this.#ends.aborted !== undefined || this.#ends.draining.aborted;
+  }
+
   /** Whether the session or the caller's access to it may be others by now. */
-  #mustLookAgain(fed: Fed): boolean {
+  #mustLookAgain(): boolean {
     const { monotonicMs, heartbeatMs } = this.#means;
-    return this.#isErased || isRefusal(fed) || monotonicMs() - this.#checkedMs >= heartbeatMs;
+    return this.#isErased || monotonicMs() - this.#checkedMs >= heartbeatMs;
   }
 
   /** What ends the watch, by the session as it is now. */
@@ -210,6 +274,10 @@ export class Watching {
     const cursor = this.#frames.cursorAt(this.#place);
     return refuse(ErrorReason.WATCH_LAGGING, message, { cursor });
   }
+}
+
+function timePassed(watching: Watching): void {
+  watching.timePassed();
 }
 
 /** Whether events may be missing before it: an older copy of the log was restored, or an older system lost some. */

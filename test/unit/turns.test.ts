@@ -1,32 +1,70 @@
-import { expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { Turns } from "../../src/watch/turns.js";
 
-/** How many of those that wait were let go before each turn of the event loop. */
-async function goneByTurn(waiting: number): Promise<number[]> {
-  const turns = new Turns();
-  let gone = 0;
+let nowMs: number;
+let turns: Turns;
+
+beforeEach(() => {
+  nowMs = 0;
+  turns = new Turns(() => nowMs);
+});
+
+function turnOfLoop(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+/** How many of those that wait have done their work, which takes some time, after each turn of the event loop. */
+async function doneByTurn(waiting: number, workMs: number): Promise<number[]> {
+  let done = 0;
   const all = Array.from({ length: waiting }, async () => {
     await turns.next();
-    gone += 1;
+    // Not at once, but without waiting for anything.
+    await Promise.resolve();
+    nowMs += workMs;
+    done += 1;
   });
   const seen: number[] = [];
-  while (gone < waiting) {
-    await new Promise((resolve) => {
-      setImmediate(resolve);
-    });
-    seen.push(gone);
+  while (done < waiting) {
+    await turnOfLoop();
+    seen.push(done);
   }
   await Promise.all(all);
   return seen;
 }
 
-test("a turn of the event loop takes up 16 rows, however many wait", async () => {
-  const seen = await goneByTurn(100);
-  const steps = seen.map((gone, turn) => gone - (seen[turn - 1] ?? 0));
-  expect(Math.max(...steps)).toBe(16);
-  expect(seen.at(-1)).toBe(100);
+test("a turn of the event loop is taken up for a millisecond, however many wait", async () => {
+  expect(await doneByTurn(10, 0.25)).toEqual([4, 8, 10]);
 });
 
-test("whoever waits alone waits for one turn only", async () => {
-  expect(await goneByTurn(1)).toEqual([1]);
+test("work that takes longer has a turn of the event loop for itself", async () => {
+  expect(await doneByTurn(3, 5)).toEqual([1, 2, 3]);
+});
+
+test("who was given a turn may read once in it, and waits for another to read again", async () => {
+  const read: string[] = [];
+  turns.give({
+    takeTurn: () => {
+      void turns.next().then(() => read.push("at once"));
+      void turns.next().then(() => read.push("in another turn"));
+      nowMs += 5;
+    },
+  });
+  await turnOfLoop();
+  expect(read).toEqual(["at once"]);
+  await turnOfLoop();
+  expect(read).toEqual(["at once", "in another turn"]);
+});
+
+test("whoever waited for a turn to read lets the others have theirs before it reads again", async () => {
+  const read: string[] = [];
+  const reading = async (name: string): Promise<void> => {
+    for (const time of [1, 2]) {
+      await turns.next();
+      read.push(`${name}${time}`);
+    }
+  };
+  await Promise.all([reading("a"), reading("b")]);
+  expect(read).toEqual(["a1", "b1", "a2", "b2"]);
 });
