@@ -1,5 +1,5 @@
 import type { Readable } from "node:stream";
-import type { DescMethod } from "@bufbuild/protobuf";
+import type { DescMethod, Message } from "@bufbuild/protobuf";
 import {
   Metadata,
   status as grpcStatus,
@@ -17,7 +17,14 @@ import { isRefusal, type Refusal } from "../domain/refusal.js";
 import { repliesWithStream, takesStream } from "./call.js";
 import { OpenCall, type CallEnvironment } from "./open-call.js";
 import type { Pipeline, ServedMethod } from "./pipeline.js";
-import { everyItem, sendEvery, singleItem, type Incoming, type Reply } from "./reply.js";
+import {
+  everyItem,
+  sendEvery,
+  singleItem,
+  type Incoming,
+  type Reply,
+  type ReplySink,
+} from "./reply.js";
 import { statusDetailsOf, statusOf } from "./status.js";
 
 const STATUS_DETAILS_TRAILER = "grpc-status-details-bin";
@@ -60,7 +67,7 @@ function handlerOf(served: ServedMethod, environment: CallEnvironment): UntypedH
     return (call: WritingCall) => {
       const open = new GrpcCall(served.method, environment, call);
       const reply = served.run(open, requestOf(call));
-      void sendStream(open, call, reply);
+      void sendEvery(everyItem(reply), new GrpcSink(open, call));
     };
   }
   return (
@@ -125,19 +132,31 @@ async function sendOne(
   else callback(null, asBuffer(open.encode(item)));
 }
 
-async function sendStream(open: OpenCall, call: WritingCall, reply: Reply): Promise<void> {
-  await sendEvery(everyItem(reply), {
-    send: (message) =>
-      call.write(asBuffer(open.encode(message))) ? undefined : drained(call, open.signal),
-    refuse: (refusal) => {
-      open.finish();
-      call.emit("error", Object.assign(new Error(refusal.message), grpcStatusOf(refusal)));
-    },
-    end: () => {
-      open.finish();
-      call.end();
-    },
-  });
+/** Where the items of a stream go. */
+class GrpcSink implements ReplySink {
+  readonly #open: OpenCall;
+  readonly #call: WritingCall;
+
+  constructor(open: OpenCall, call: WritingCall) {
+    this.#open = open;
+    this.#call = call;
+  }
+
+  send(message: Message): Promise<void> | undefined {
+    const flushed = this.#call.write(asBuffer(this.#open.encode(message)));
+    return flushed ? undefined : drained(this.#call, this.#open.signal);
+  }
+
+  refuse(refusal: Refusal): void {
+    this.#open.finish();
+    const fault = Object.assign(new Error(refusal.message), grpcStatusOf(refusal));
+    this.#call.emit("error", fault);
+  }
+
+  end(): void {
+    this.#open.finish();
+    this.#call.end();
+  }
 }
 
 /**

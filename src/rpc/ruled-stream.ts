@@ -81,11 +81,13 @@ export class RuledStream implements AsyncIterable<Item>, AsyncIterator<Item, und
     return this.#end();
   }
 
-  async #awaited(): Promise<Item | undefined> {
-    await new Promise<void>((resolve) => {
-      if (!this.idle(resolve)) resolve();
+  #awaited(): Promise<Item | undefined> {
+    return new Promise((resolve) => {
+      const takeOrAsk = (): void => {
+        resolve(this.takeNow() ?? this.next().then(({ value }) => value));
+      };
+      if (!this.idle(takeOrAsk)) takeOrAsk();
     });
-    return this.takeNow() ?? (await this.next()).value;
   }
 
   async return(): Promise<IteratorResult<Item, undefined>> {

@@ -1,5 +1,5 @@
-/** How long a turn of the event loop is taken up: between turns everybody else is served. */
-const TURN_MS = 1;
+/** How long a turn of the event loop is taken up: between turns everybody else is served, a writer several times. */
+const TURN_MS = 0.25;
 
 /** Who waits for a turn. */
 export interface TurnTaker {

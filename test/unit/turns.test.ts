@@ -34,8 +34,8 @@ async function doneByTurn(waiting: number, workMs: number): Promise<number[]> {
   return seen;
 }
 
-test("a turn of the event loop is taken up for a millisecond, however many wait", async () => {
-  expect(await doneByTurn(10, 0.25)).toEqual([4, 8, 10]);
+test("a turn of the event loop is taken up for a quarter of a millisecond, however many wait", async () => {
+  expect(await doneByTurn(10, 0.0625)).toEqual([4, 8, 10]);
 });
 
 test("work that takes longer has a turn of the event loop for itself", async () => {
