@@ -5,6 +5,7 @@ import { ErrorReason } from "../../gen/toolmark/v1/errors_pb.js";
 import { refuse } from "../../src/domain/refusal.js";
 import type { Item } from "../../src/rpc/call.js";
 import { RuledStream, type StreamRules } from "../../src/rpc/ruled-stream.js";
+import type { AtHand } from "../../src/watch/at-hand.js";
 
 const [ONE, TWO] = ["one", "two"].map((value) => create(StringValueSchema, { value }));
 const REFUSAL = refuse(ErrorReason.INTERNAL, "a fault");
@@ -117,5 +118,78 @@ describe("a stream with rules", () => {
     const stream = RuledStream.around(inner, { change: () => REFUSAL });
     expect(await itemsOf(stream)).toEqual([REFUSAL, REFUSAL]);
     expect(told).toEqual([TWO]);
+  });
+});
+
+/** A source that has both items at hand, and nothing after them until it is woken. */
+class AtHandSource implements AsyncIterable<Item>, AtHand<Item> {
+  readonly left = [ONE, TWO] as Item[];
+  wake: (() => void) | undefined;
+  isLeft = false;
+
+  [Symbol.asyncIterator](): this & AsyncIterator<Item> {
+    return this;
+  }
+
+  takeNow(): Item | undefined {
+    return this.left.shift();
+  }
+
+  idle(wake: () => void): boolean {
+    this.wake ??= wake;
+    return true;
+  }
+
+  next(): Promise<IteratorResult<Item, undefined>> {
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  return(): Promise<IteratorResult<Item, undefined>> {
+    this.isLeft = true;
+    return this.next();
+  }
+}
+
+describe("a stream that has items at hand", () => {
+  test("gives them at once, and is asked for no more until it wakes", async () => {
+    const source = new AtHandSource();
+    const counts: number[] = [];
+    const ended = (_: Item | undefined, items: number) => void counts.push(items);
+    const stream = RuledStream.around(source, { ended });
+    expect([stream.take(), stream.take()]).toEqual([ONE, TWO]);
+    const next = stream.take();
+    source.left.push(ONE as Item);
+    source.wake?.();
+    expect(await next).toBe(ONE);
+    await stream.return();
+    expect(counts).toEqual([3]);
+  });
+
+  test("ends when there is nothing more after it wakes", async () => {
+    const source = new AtHandSource();
+    source.left.length = 0;
+    const stream = RuledStream.around(source, {});
+    const next = stream.take();
+    source.wake?.();
+    expect(await next).toBeUndefined();
+  });
+
+  test("leaves its source when a rule refuses one, and gives the answer", async () => {
+    const source = new AtHandSource();
+    const change = (item: Item): Item => {
+      if (item === TWO) throw FAULT;
+      return item;
+    };
+    const told: unknown[] = [];
+    const answer = (fault: unknown): Item => {
+      told.push(fault);
+      return REFUSAL;
+    };
+    const stream = RuledStream.around(RuledStream.around(source, { change }), { answer });
+    expect(stream.take()).toBe(ONE);
+    expect(await stream.take()).toBe(REFUSAL);
+    expect(told).toEqual([FAULT]);
+    expect(source.isLeft).toBe(true);
+    expect(await stream.take()).toBeUndefined();
   });
 });
