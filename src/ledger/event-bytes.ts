@@ -1,4 +1,3 @@
-import { toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { timestampFromMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { EventPayloadSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
@@ -6,6 +5,7 @@ import { EventSchema } from "../../gen/toolmark/v1/event_pb.js";
 import type { EventRow } from "./store-port.js";
 
 const EVENT = EventSchema.field;
+const TIMESTAMP = TimestampSchema.field;
 const PAYLOAD = EventPayloadSchema.field;
 /** Numbers that the fields of a payload have in the event. */
 const NUMBER_IN_EVENT: ReadonlyMap<number, number> = new Map([
@@ -14,22 +14,27 @@ const NUMBER_IN_EVENT: ReadonlyMap<number, number> = new Map([
 ]);
 
 /**
- * What `eventOf` gives, in its binary form: the payload's fields are put into it as they are stored. `payload` is that
- * of the row, checked.
+ * Writes what `eventOf` gives, in its binary form: the payload's fields are put into it as they are stored. `payload` is
+ * that of the row, checked.
  */
-export function eventBytes(sessionId: string, row: EventRow, payload: Uint8Array): Uint8Array {
-  const writer = new BinaryWriter();
+export function writeEvent(
+  writer: BinaryWriter,
+  sessionId: string,
+  row: EventRow,
+  payload: Uint8Array,
+): void {
+  const { seconds, nanos } = timestampFromMs(row.timeMs);
   writer.tag(EVENT.sessionId.number, WireType.LengthDelimited).string(sessionId);
   writer.tag(EVENT.sequence.number, WireType.Varint).uint64(row.sequence);
   writer.tag(EVENT.position.number, WireType.Varint).uint64(row.position);
   if (row.revision !== undefined) {
     writer.tag(EVENT.revision.number, WireType.Varint).uint64(row.revision);
   }
-  const recordTime = toBinary(TimestampSchema, timestampFromMs(row.timeMs));
-  writer.tag(EVENT.recordTime.number, WireType.LengthDelimited).bytes(recordTime);
+  writer.tag(EVENT.recordTime.number, WireType.LengthDelimited).fork();
+  writer.tag(TIMESTAMP.seconds.number, WireType.Varint).int64(seconds);
+  writer.tag(TIMESTAMP.nanos.number, WireType.Varint).int32(nanos).join();
   writer.tag(EVENT.kind.number, WireType.LengthDelimited).string(row.kind);
   writePayload(writer, payload);
-  return writer.finish();
 }
 
 function writePayload(writer: BinaryWriter, payload: Uint8Array): void {

@@ -1,7 +1,8 @@
 import { fromBinary } from "@bufbuild/protobuf";
+import type { BinaryWriter } from "@bufbuild/protobuf/wire";
 import { EventPayloadSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import type { Event } from "../../gen/toolmark/v1/event_pb.js";
-import { eventBytes } from "../ledger/event-bytes.js";
+import { writeEvent } from "../ledger/event-bytes.js";
 import { eventOf } from "../ledger/event-codec.js";
 import type { EventRow } from "../ledger/store-port.js";
 
@@ -37,8 +38,8 @@ export class CheckedEvent {
     ));
   }
 
-  /** The event in its binary form. */
-  bytes(): Uint8Array {
-    return eventBytes(this.#sessionId, this.row, this.#payload);
+  /** Writes the event in its binary form. */
+  writeTo(writer: BinaryWriter): void {
+    writeEvent(writer, this.#sessionId, this.row, this.#payload);
   }
 }

@@ -1,12 +1,16 @@
 import type { Message } from "@bufbuild/protobuf";
 
-const encoded = new WeakMap<Message, Uint8Array>();
+const ENCODED = Symbol("encoded");
 
-/** Notes the binary form of a message of a stream, which is never changed: whoever sends it need not encode it. */
-export function noteEncoded(message: Message, bytes: Uint8Array): void {
-  encoded.set(message, bytes);
+/** A message of a stream with its binary form: whoever sends it need not encode it. It is never changed. */
+export interface EncodedMessage extends Message {
+  [ENCODED]?: Uint8Array;
 }
 
-export function knownEncoding(message: Message): Uint8Array | undefined {
-  return encoded.get(message);
+export function noteEncoded(message: EncodedMessage, bytes: Uint8Array): void {
+  message[ENCODED] = bytes;
+}
+
+export function knownEncoding(message: EncodedMessage): Uint8Array | undefined {
+  return message[ENCODED];
 }

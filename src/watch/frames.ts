@@ -22,6 +22,10 @@ export const Phase = {
 export type Phase = (typeof Phase)[keyof typeof Phase];
 
 const FIELD = WatchEventsResponseSchema.field;
+const KEPT_BYTES_MAX = 64 * 1024;
+
+/** One for all messages, each of which is written in one go. Not kept if it failed, nor with much memory. */
+let spareWriter: BinaryWriter | undefined;
 
 /** Live messages of an event that several watchers get, by the scope of their watch. */
 const shared = new WeakMap<CheckedEvent, Map<string, WatchEventsResponse>>();
@@ -68,22 +72,27 @@ export class Frames {
       },
       delegationPath: [...delegationPath],
     };
-    noteEncoded(frame, bytesOf(frame, checked.bytes()));
+    noteEncoded(frame, bytesOf(frame, checked));
     return frame;
   }
 }
 
 function bytesOf(
   { phase, cursor, delegationPath }: WatchEventsResponse,
-  event: Uint8Array,
+  checked: CheckedEvent,
 ): Uint8Array {
-  const writer = new BinaryWriter();
+  const writer = spareWriter ?? new BinaryWriter();
+  spareWriter = undefined;
   writer.tag(FIELD.phase.number, WireType.LengthDelimited).string(phase);
   writer.tag(FIELD.cursor.number, WireType.LengthDelimited).string(cursor);
-  writer.tag(FIELD.event.number, WireType.LengthDelimited).bytes(event);
+  writer.tag(FIELD.event.number, WireType.LengthDelimited).fork();
+  checked.writeTo(writer);
+  writer.join();
   for (const step of delegationPath) {
     const bytes = toBinary(DelegationStepSchema, step);
     writer.tag(FIELD.delegationPath.number, WireType.LengthDelimited).bytes(bytes);
   }
-  return writer.finish();
+  const bytes = writer.finish();
+  if (bytes.length <= KEPT_BYTES_MAX) spareWriter = writer;
+  return bytes;
 }

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { EventPayloadSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import { EventSchema } from "../../gen/toolmark/v1/event_pb.js";
 import { RunSchema } from "../../gen/toolmark/v1/run_pb.js";
-import { eventBytes } from "../../src/ledger/event-bytes.js";
+import { writeEvent } from "../../src/ledger/event-bytes.js";
 import { eventOf } from "../../src/ledger/event-codec.js";
 import type { EventRow } from "../../src/ledger/store-port.js";
 
@@ -31,6 +31,12 @@ function encodedEvent(row: EventRow, payload: Uint8Array): Uint8Array {
   return toBinary(EventSchema, eventOf("session", row, fromBinary(EventPayloadSchema, payload)));
 }
 
+function eventBytes(row: EventRow, payload: Uint8Array): Uint8Array {
+  const writer = new BinaryWriter();
+  writeEvent(writer, "session", row, payload);
+  return writer.finish();
+}
+
 function decoded(bytes: Uint8Array) {
   return fromBinary(EventSchema, bytes);
 }
@@ -42,7 +48,7 @@ test.each([
   ["from before the epoch", { ...ROW, timeMs: -1 }, NONE],
   ["with an empty payload", ROW, NONE],
 ])("an event %s has the bytes that its message has", (_, row, payload) => {
-  const bytes = eventBytes("session", row, payload);
+  const bytes = eventBytes(row, payload);
   expect(decoded(bytes)).toEqual(decoded(encodedEvent(row, payload)));
 });
 
@@ -51,12 +57,12 @@ test("fields of a record that this version does not know are sent as they are st
     .tag(EventPayloadSchema.field.record.number, WireType.LengthDelimited)
     .bytes(LATER_FIELD)
     .finish();
-  const { record: sent } = decoded(eventBytes("session", ROW, record));
+  const { record: sent } = decoded(eventBytes(ROW, record));
   expect(sent?.$unknown).toMatchObject([{ no: 900 }]);
 });
 
 test("a field that a payload holds in two parts is one in the event too", () => {
   const parts = [PAYLOAD, PAYLOAD].map((payload) => toBinary(EventPayloadSchema, payload));
   const payload = Buffer.concat([...parts, LATER_FIELD]);
-  expect(decoded(eventBytes("session", ROW, payload))).toEqual(decoded(encodedEvent(ROW, payload)));
+  expect(decoded(eventBytes(ROW, payload))).toEqual(decoded(encodedEvent(ROW, payload)));
 });
