@@ -5,11 +5,18 @@ export type DigestField = Uint8Array | string | bigint | undefined;
 
 const LENGTH_BYTES = 4;
 const NUMBER_BYTES = 8;
+const NUMBER_MAX = 2n ** 64n - 1n;
 const UTF8_BYTES_PER_UNIT_MAX = 3;
 const SCRATCH_BYTES = 64 * 1024;
 
 // Written and hashed before anything else can run: small inputs, which are most, allocate nothing.
-const scratch = Buffer.allocUnsafeSlow(SCRATCH_BYTES);
+const scratch = targetOf(Buffer.allocUnsafeSlow(SCRATCH_BYTES));
+
+/** Where hashed bytes are put together. The view writes numbers several times as fast as the buffer does. */
+interface Target {
+  readonly bytes: Buffer;
+  readonly view: DataView;
+}
 
 /** SHA-256 of the concatenated parts, 32 bytes. With `digestOf` the domain's only use of the platform: pure. */
 export function sha256(...parts: readonly Uint8Array[]): Uint8Array {
@@ -25,13 +32,13 @@ function hashOfParts(parts: readonly Uint8Array[]): string {
   const [first] = parts;
   if (first !== undefined && parts.length === 1) return hashed(first);
   const size = parts.reduce((sum, part) => sum + part.length, 0);
-  const target = bufferOf(size);
+  const { bytes } = targetFor(size);
   let offset = 0;
   for (const part of parts) {
-    target.set(part, offset);
+    bytes.set(part, offset);
     offset += part.length;
   }
-  return hashed(target.subarray(0, size));
+  return hashed(bytes.subarray(0, size));
 }
 
 /** SHA-256 over each field behind its length, so that no two lists of fields are hashed alike. */
@@ -45,14 +52,16 @@ export function isDigestOf(digest: Uint8Array, fields: readonly DigestField[]): 
 }
 
 function hashOfFields(fields: readonly DigestField[]): string {
-  const target = bufferOf(fields.reduce<number>((sum, field) => sum + sizeMaxOf(field), 0));
+  let sizeMax = 0;
+  for (const field of fields) sizeMax += sizeMaxOf(field);
+  const target = targetFor(sizeMax);
   let offset = 0;
   for (const field of fields) {
     const size = writeField(target, field, offset + LENGTH_BYTES);
-    target.writeUInt32BE(size, offset);
+    target.view.setUint32(offset, size);
     offset += LENGTH_BYTES + size;
   }
-  return hashed(target.subarray(0, offset));
+  return hashed(target.bytes.subarray(0, offset));
 }
 
 /** A string of bytes, since 32 bytes from Node's pool cost a third of 32 bytes of their own. */
@@ -72,8 +81,12 @@ function isText(bytes: Uint8Array, text: string): boolean {
   return true;
 }
 
-function bufferOf(sizeMax: number): Buffer {
-  return sizeMax <= SCRATCH_BYTES ? scratch : Buffer.allocUnsafe(sizeMax);
+function targetFor(sizeMax: number): Target {
+  return sizeMax <= SCRATCH_BYTES ? scratch : targetOf(Buffer.allocUnsafe(sizeMax));
+}
+
+function targetOf(bytes: Buffer): Target {
+  return { bytes, view: new DataView(bytes.buffer, bytes.byteOffset, bytes.length) };
 }
 
 function sizeMaxOf(field: DigestField): number {
@@ -83,10 +96,14 @@ function sizeMaxOf(field: DigestField): number {
   return LENGTH_BYTES + field.length * bytesPerUnit;
 }
 
-function writeField(target: Buffer, field: DigestField, offset: number): number {
+function writeField({ bytes, view }: Target, field: DigestField, offset: number): number {
   if (field === undefined) return 0;
-  if (typeof field === "string") return target.write(field, offset, "utf8");
-  if (typeof field === "bigint") return target.writeBigUInt64BE(field, offset) - offset;
-  target.set(field, offset);
+  if (typeof field === "string") return bytes.write(field, offset, "utf8");
+  if (typeof field === "bigint") {
+    if (field < 0n || field > NUMBER_MAX) throw new RangeError("a number of a digest takes 8 bytes");
+    view.setBigUint64(offset, field);
+    return NUMBER_BYTES;
+  }
+  bytes.set(field, offset);
   return field.length;
 }

@@ -1,4 +1,4 @@
-import { create, type DescMethod } from "@bufbuild/protobuf";
+import type { DescMethod } from "@bufbuild/protobuf";
 import { StringValueSchema, type StringValue } from "@bufbuild/protobuf/wkt";
 import { createContextKey } from "@connectrpc/connect";
 import type { UniversalServerRequest, UniversalServerResponse } from "@connectrpc/connect/protocol";
@@ -16,7 +16,7 @@ export function carrying(method: DescMethod): DescMethod {
 }
 
 export function carry(bytes: Uint8Array): Carried {
-  return create(StringValueSchema, { value: toBase64(bytes) });
+  return { $typeName: StringValueSchema.typeName, value: toBase64(bytes) };
 }
 
 export function bytesOf(carried: Carried): Uint8Array {

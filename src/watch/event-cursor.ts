@@ -41,15 +41,18 @@ const CHECK_BYTES = 8;
 const CHECK_AT = 3 * NUMBER_BYTES;
 const CURSOR_BYTES = CHECK_AT + CHECK_BYTES;
 
+// One is made for each message. Nothing else can run before it is read as text.
+const scratch = Buffer.alloc(CURSOR_BYTES);
+const scratchView = new DataView(scratch.buffer, scratch.byteOffset, CURSOR_BYTES);
+
 /** A text that stands for a place: three numbers, and a check that is of them and of the scope. */
 export function encodeEventCursor({ position, sequence }: EventPlace, scope: CursorScope): string {
   const { generation } = scope;
-  const bytes = Buffer.allocUnsafe(CURSOR_BYTES);
-  for (const [index, number] of [generation, position, sequence].entries()) {
-    bytes.writeBigUInt64BE(number, index * NUMBER_BYTES);
-  }
-  bytes.set(checkOf({ generation, position, sequence }, scope), CHECK_AT);
-  return bytes.toString("base64url");
+  scratchView.setBigUint64(0, generation);
+  scratchView.setBigUint64(NUMBER_BYTES, position);
+  scratchView.setBigUint64(2 * NUMBER_BYTES, sequence);
+  scratch.set(checkOf({ generation, position, sequence }, scope), CHECK_AT);
+  return scratch.toString("base64url");
 }
 
 /**
