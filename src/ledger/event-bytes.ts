@@ -1,4 +1,4 @@
-import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { BinaryReader, type BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { timestampFromMs, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { EventPayloadSchema } from "../../gen/toolmark/storage/v1/storage_pb.js";
 import { EventSchema } from "../../gen/toolmark/v1/event_pb.js";
@@ -14,8 +14,8 @@ const NUMBER_IN_EVENT: ReadonlyMap<number, number> = new Map([
 ]);
 
 /**
- * Writes what `eventOf` gives, in its binary form: the payload's fields are put into it as they are stored. `payload` is
- * that of the row, checked.
+ * Writes what `eventOf` gives, in its binary form: the payload's fields are put into it as they are stored. `payload`
+ * is that of the row, checked.
  */
 export function writeEvent(
   writer: BinaryWriter,

@@ -110,6 +110,11 @@ export class Ledger {
     this.#observer = observer;
   }
 
+  /** Whether commands wait for their commit. */
+  get isWorking(): boolean {
+    return this.#working !== undefined;
+  }
+
   /**
    * Carries a request out, once: the records of each command's reply, or why nothing was done. Rejects on a fault; what
    * became of the command is then found by repeating the request.

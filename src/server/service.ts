@@ -127,10 +127,11 @@ async function serveStore(
   const reader = new Reader(store, limits);
   const asks = new AskReader({ store, limits, tokens });
   const waiting = { asks, commits, monotonicMs: clock.monotonicMs };
+  const isWriting = (): boolean => ledger.isWorking;
   const heartbeatMs = options.askHeartbeatMs ?? ASK_HEARTBEAT_MS;
-  const watch = new AskWatch({ ...waiting, store, heartbeatMs });
+  const watch = new AskWatch({ ...waiting, store, isWriting, heartbeatMs });
   const awaiting = new AwaitAsk(waiting);
-  const events = eventWatchOf(options, { store, commits, ...clock });
+  const events = eventWatchOf(options, { store, commits, isWriting, ...clock });
   const server = await startServer({
     ...options,
     binding: composeServices({
@@ -151,7 +152,7 @@ async function serveStore(
   return { ...server, drain: drainAll({ server, expiry, ledger, store, log, onStoreFailed }) };
 }
 
-type EventWatchParts = Pick<EventWatchOptions, "store" | "commits" | "nowMs" | "monotonicMs">;
+type EventWatchParts = Omit<EventWatchOptions, "stalled" | "lagMs" | "heartbeatMs">;
 
 function eventWatchOf(options: ServiceOptions, parts: EventWatchParts): EventWatch {
   const { watchLagMs: lagMs = WATCH_LAG_MS, eventHeartbeatMs = EVENT_HEARTBEAT_MS } = options;

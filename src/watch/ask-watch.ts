@@ -11,14 +11,12 @@ import { Bell } from "../ledger/bell.js";
 import type { CommitFeed } from "../ledger/commit-feed.js";
 import type { AskScope, IndexedAsk, Store } from "../ledger/store-port.js";
 import { decodeAskCursor, encodeAskCursor, scopeDigest, type AskPlace } from "./ask-cursor.js";
-import { Turns } from "./turns.js";
+import { Turns, type TurnsOptions } from "./turns.js";
 
-export interface AskWatchOptions {
+export interface AskWatchOptions extends TurnsOptions {
   readonly asks: AskReader;
   readonly store: Pick<Store, "storeId" | "generation" | "lastPosition">;
   readonly commits: CommitFeed;
-  /** Milliseconds of a clock that never jumps. */
-  readonly monotonicMs: () => number;
   /** An event-less message is sent whenever nothing else was for so long. */
   readonly heartbeatMs: number;
 }
@@ -57,7 +55,7 @@ export class AskWatch {
 
   constructor(options: AskWatchOptions) {
     this.#options = options;
-    this.#turns = new Turns(options.monotonicMs);
+    this.#turns = new Turns(options);
   }
 
   /** Ends without a word when the signal aborts, and with a refusal as its last item otherwise. */

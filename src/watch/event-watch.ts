@@ -27,7 +27,7 @@ export class EventWatch {
   readonly #means: WatchMeans;
 
   constructor(options: EventWatchOptions) {
-    this.#means = { ...options, turns: new Turns(options.monotonicMs), recent: new RecentEvents() };
+    this.#means = { ...options, turns: new Turns(options), recent: new RecentEvents() };
   }
 
   /**

@@ -1,5 +1,14 @@
 /** How long a turn of the event loop is taken up: between turns everybody else is served, a writer several times. */
 const TURN_MS = 0.25;
+/** How long a turn waits for writers. They may go on writing without end, and watches are to go on too. */
+const WRITERS_FIRST_MS = 1;
+
+export interface TurnsOptions {
+  /** Milliseconds of a clock that never jumps. */
+  readonly monotonicMs: () => number;
+  /** Whether commands wait for their commit: they come first. */
+  readonly isWriting: () => boolean;
+}
 
 /** Who waits for a turn. */
 export interface TurnTaker {
@@ -8,16 +17,16 @@ export interface TurnTaker {
 
 /** Lets many watches share the event loop: reads are synchronous, and without it all that wait would run at once. */
 export class Turns {
-  readonly #monotonicMs: () => number;
+  readonly #options: TurnsOptions;
   readonly #waiting: TurnTaker[] = [];
   #isScheduled = false;
+  #writersFirstUntilMs = 0;
   #endMs = 0;
   /** Somebody has its turn, and has read nothing in it. */
   #mayRead = false;
 
-  /** `monotonicMs`: milliseconds of a clock that never jumps. */
-  constructor(monotonicMs: () => number) {
-    this.#monotonicMs = monotonicMs;
+  constructor(options: TurnsOptions) {
+    this.#options = options;
   }
 
   /** Resolves when it is the caller's turn to read one row, or a page of them. */
@@ -44,11 +53,20 @@ export class Turns {
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    setImmediate(() => {
-      this.#endMs = this.#monotonicMs() + TURN_MS;
-      this.#serve();
-    });
+    this.#writersFirstUntilMs = this.#options.monotonicMs() + WRITERS_FIRST_MS;
+    setImmediate(this.#begin);
   }
+
+  readonly #begin = (): void => {
+    const { monotonicMs, isWriting } = this.#options;
+    const nowMs = monotonicMs();
+    if (nowMs < this.#writersFirstUntilMs && isWriting()) {
+      setImmediate(this.#begin);
+      return;
+    }
+    this.#endMs = nowMs + TURN_MS;
+    this.#serve();
+  };
 
   #serve(): void {
     this.#mayRead = true;
@@ -61,7 +79,7 @@ export class Turns {
 
   readonly #goOn = (): void => {
     this.#mayRead = false;
-    if (this.#waiting.length > 0 && this.#monotonicMs() < this.#endMs) {
+    if (this.#waiting.length > 0 && this.#options.monotonicMs() < this.#endMs) {
       this.#serve();
       return;
     }

@@ -2,13 +2,12 @@ import type { Refusal } from "../domain/refusal.js";
 import type { CommitFeed } from "../ledger/commit-feed.js";
 import type { Store } from "../ledger/store-port.js";
 import type { StalledWatchers } from "./stalled-watchers.js";
+import type { TurnsOptions } from "./turns.js";
 
-export interface EventWatchOptions {
+export interface EventWatchOptions extends TurnsOptions {
   readonly store: Store;
   readonly commits: CommitFeed;
   readonly stalled: StalledWatchers;
-  /** Milliseconds of a clock that never jumps. */
-  readonly monotonicMs: () => number;
   /** Milliseconds since the epoch, by the clock that events are recorded by. */
   readonly nowMs: () => number;
   /** How long after its record a live event may be given. A watcher that is further behind is ended. */

@@ -266,9 +266,9 @@ class Reading {
 type MakeWatch = (asking: AskingLedger) => AskWatch;
 
 function watchWith(asking: AskingLedger, commits: CommitFeed): AskWatch {
-  const { asks, store } = asking;
   const monotonicMs = (): number => performance.now();
-  return new AskWatch({ asks, store, commits, monotonicMs, heartbeatMs: NEVER_MS });
+  const outside = { commits, monotonicMs, isWriting: () => false, heartbeatMs: NEVER_MS };
+  return new AskWatch({ ...asking, ...outside });
 }
 
 const rightWatch: MakeWatch = (asking) => watchWith(asking, asking.options.commits);

@@ -2,11 +2,13 @@ import { beforeEach, expect, test } from "vitest";
 import { Turns } from "../../src/watch/turns.js";
 
 let nowMs: number;
+let isWriting: boolean;
 let turns: Turns;
 
 beforeEach(() => {
   nowMs = 0;
-  turns = new Turns(() => nowMs);
+  isWriting = false;
+  turns = new Turns({ monotonicMs: () => nowMs, isWriting: () => isWriting });
 });
 
 function turnOfLoop(): Promise<void> {
@@ -40,6 +42,24 @@ test("a turn of the event loop is taken up for a quarter of a millisecond, howev
 
 test("work that takes longer has a turn of the event loop for itself", async () => {
   expect(await doneByTurn(3, 5)).toEqual([1, 2, 3]);
+});
+
+test("whoever waits lets writers go first, but for no longer than a millisecond", async () => {
+  isWriting = true;
+  let taken = 0;
+  const taker = { takeTurn: () => void (taken += 1) };
+  turns.give(taker);
+  for (let turn = 0; turn < 5; turn += 1) await turnOfLoop();
+  expect(taken).toBe(0);
+  isWriting = false;
+  await turnOfLoop();
+  expect(taken).toBe(1);
+  isWriting = true;
+  turns.give(taker);
+  await turnOfLoop();
+  nowMs += 1;
+  await turnOfLoop();
+  expect(taken).toBe(2);
 });
 
 test("who was given a turn may read once in it, and waits for another to read again", async () => {
