@@ -100,8 +100,9 @@ function writeField({ bytes, view }: Target, field: DigestField, offset: number)
   if (field === undefined) return 0;
   if (typeof field === "string") return bytes.write(field, offset, "utf8");
   if (typeof field === "bigint") {
-    if (field < 0n || field > NUMBER_MAX)
+    if (field < 0n || field > NUMBER_MAX) {
       throw new RangeError("a number of a digest takes 8 bytes");
+    }
     view.setBigUint64(offset, field);
     return NUMBER_BYTES;
   }

@@ -265,10 +265,10 @@ class Reading {
 /** How a watch is made: right, or wrong in a way that the checks must find. */
 type MakeWatch = (asking: AskingLedger) => AskWatch;
 
-function watchWith(asking: AskingLedger, commits: CommitFeed): AskWatch {
+function watchWith({ asks, store }: AskingLedger, commits: CommitFeed): AskWatch {
   const monotonicMs = (): number => performance.now();
   const outside = { commits, monotonicMs, isWriting: () => false, heartbeatMs: NEVER_MS };
-  return new AskWatch({ ...asking, ...outside });
+  return new AskWatch({ asks, store, ...outside });
 }
 
 const rightWatch: MakeWatch = (asking) => watchWith(asking, asking.options.commits);
