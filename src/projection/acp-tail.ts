@@ -27,6 +27,8 @@ export class OutputTail {
   add(offsetBytes: bigint, chunk: Uint8Array): void {
     const partEnd = offsetBytes + BigInt(chunk.length);
     if (partEnd <= this.#endOffset) return;
+    // What is missing in between cannot be shown: what came before it is left out too, and counted.
+    if (offsetBytes > this.#endOffset) this.#bytes = new Uint8Array();
     const known = this.#endOffset > offsetBytes ? Number(this.#endOffset - offsetBytes) : 0;
     const added = chunk.subarray(known);
     const all = new Uint8Array(this.#bytes.length + added.length);

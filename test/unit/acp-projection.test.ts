@@ -368,6 +368,13 @@ describe("output of a running tool", () => {
     expect(projection.isSettled).toBe(true);
   });
 
+  test("is shown from behind the last part that is missing", () => {
+    add(log.call(callOf({ state: STARTED })));
+    expect(shown(add(output(0n, bytes("one ")))[0]).text).toBe("one ");
+    add(output(8n, bytes("three")));
+    expect(shown(projection.settle()[0]).text).toBe("(8 bytes before)\nthree");
+  });
+
   test("gives way to the result, and is nothing after it", () => {
     add(log.call(callOf({ state: STARTED })), output(0n, bytes("so far")));
     const ended = callOf({ revision: 2n, state: COMPLETED, result: resultOf("all") });
