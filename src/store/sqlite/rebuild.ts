@@ -8,6 +8,7 @@ import type {
 } from "../../ledger/store-port.js";
 import { IndexWriter } from "./index-writer.js";
 import { metaChecksum } from "./meta.js";
+import { toJoinedEvent } from "./joined-events.js";
 import { toBodyRow, toCreationRow, toEventRow, toRequestRow, toSessionRow } from "./rows.js";
 import { StoreOpenError } from "./store-open-error.js";
 import type { SqliteDatabase } from "./sqlite-database.js";
@@ -88,7 +89,7 @@ class Rebuild {
     let sequence = 0n;
     let chain = CHAIN_START;
     for (;;) {
-      const page = this.#reads.readEvents.all(key, sequence, PAGE_ROWS).map(toEventRow);
+      const page = this.#reads.readEvents.all(key, sequence, PAGE_ROWS).map(toJoinedEvent);
       if (page.length === 0) return;
       for (const row of page) {
         const isNext = row.sequence === sequence + 1n;

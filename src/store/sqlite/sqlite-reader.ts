@@ -22,6 +22,7 @@ import type {
   SessionTree,
   SnapshotRow,
 } from "../../ledger/store-port.js";
+import { toJoinedEvent } from "./joined-events.js";
 import {
   type AskColumns,
   toAskPlace,
@@ -103,8 +104,9 @@ export class SqliteReader {
     let sizeBytes = 0;
     // Leaving the loop closes the cursor, so that it never reads more than the page takes.
     for (const columns of this.#statements.readEvents.iterate(key, after, page.limit)) {
-      events.push(toEventRow(columns));
-      sizeBytes += columns.payload?.length ?? 0;
+      const event = toJoinedEvent(columns);
+      events.push(event);
+      sizeBytes += event.payload?.length ?? 0;
       if (sizeBytes >= page.maxBytes) break;
     }
     return events;

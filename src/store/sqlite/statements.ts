@@ -1,3 +1,4 @@
+import { JOINED_EVENT, type JoinedEventColumns } from "./joined-events.js";
 import type { SqliteDatabase } from "./sqlite-database.js";
 import type {
   AskColumns,
@@ -105,7 +106,7 @@ AND ${IS_IN_TREE("session")}
 ORDER BY create_position LIMIT @limit`,
   readSnapshots: `SELECT sequence, high_water, chain, state, digest FROM snapshots
 WHERE session = ? ORDER BY sequence DESC LIMIT 2`,
-  readEvents: `SELECT ${EVENT_COLUMNS} FROM events AS e
+  readEvents: `SELECT ${JOINED_EVENT} FROM events AS e
 WHERE e.session = ? AND e.sequence > ? ORDER BY e.sequence LIMIT ?`,
   readEvent: `SELECT ${EVENT_COLUMNS} FROM events AS e WHERE e.session = ? AND e.sequence = ?`,
   findRecord: `${SELECT_RECORDS} WHERE r.session = ? AND r.record_id = ?`,
@@ -283,7 +284,7 @@ export function prepareReads(database: SqliteDatabase) {
     listVisibleSessions: read<SessionColumns>("listVisibleSessions"),
     listTreeSessions: read<SessionColumns>("listTreeSessions"),
     readSnapshots: read<SnapshotColumns>("readSnapshots"),
-    readEvents: read<EventColumns>("readEvents"),
+    readEvents: read<JoinedEventColumns>("readEvents"),
     readEvent: read<EventColumns>("readEvent"),
     findRecord: read<RecordColumns>("findRecord"),
     listRecords: read<RecordColumns>("listRecords"),
