@@ -71,8 +71,11 @@ async function* messagesOf(call: ConnectCall, start: () => Reply): AsyncGenerato
       yield carry(call.write(item));
     }
   } finally {
-    await items?.return();
-    call.finish();
+    try {
+      await items?.return();
+    } finally {
+      call.finish();
+    }
   }
 }
 

@@ -2,7 +2,10 @@ import type { Message } from "@bufbuild/protobuf";
 
 const ENCODED = Symbol("encoded");
 
-/** A message of a stream with its binary form: whoever sends it need not encode it. It is never changed. */
+/**
+ * A message of a stream with its binary form: whoever sends it need not encode it. It is never changed, and never
+ * copied to be changed: the copy would be sent as the message is.
+ */
 export interface EncodedMessage extends Message {
   [ENCODED]?: Uint8Array;
 }

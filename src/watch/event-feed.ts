@@ -39,6 +39,8 @@ export class SessionFeed implements EventFeed {
   /** Highest sequence that is known to be committed, or that may be. */
   #noted = 0n;
   #isCaughtUp = false;
+  /** How often a commit was noted. */
+  #notes = 0;
 
   private constructor(tail: SessionTail, delegationPath: readonly DelegationStep[]) {
     this.#tail = tail;
@@ -67,13 +69,19 @@ export class SessionFeed implements EventFeed {
   }
 
   noteCommit(_sessionId: string, sequence: bigint): void {
+    this.#notes += 1;
     if (sequence > this.#noted) this.#noted = sequence;
   }
 
   async #read(): Promise<Fed> {
+    const notesBefore = this.#notes;
     const checked = await this.#tail.next();
     // Everything committed from now on is noted, so that nothing has to be read to know that there is nothing.
-    if (checked === undefined) this.#isCaughtUp = true;
+    if (checked === undefined) {
+      this.#isCaughtUp = true;
+      // What was noted before the read and is not there was not committed: it would be looked for without end.
+      if (this.#notes === notesBefore) this.#noted = this.#tail.sequence;
+    }
     return this.#fed(checked);
   }
 
