@@ -50,7 +50,8 @@ export function toJoinedEvent(columns: JoinedEventColumns): EventRow {
     timeMs: Number(columns.time_ms),
     // In the order in which they are joined.
     commitment: part(columns.commitment),
-    chain: part(columns.chain),
+    // Kept by whoever goes on after the event, which would keep all of the row with it.
+    chain: part(columns.chain).slice(),
     salt: partIfAny(columns.salt),
     privateCommitment: partIfAny(columns.private_commitment),
     payload: partIfAny(columns.payload),
