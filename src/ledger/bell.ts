@@ -1,5 +1,4 @@
-/** The longest time that a timer can wait, about 24 days. A longer one would fire at once. */
-const TIMEOUT_MAX_MS = 2 ** 31 - 1;
+import { startTimer } from "./timer.js";
 
 /**
  * Remembers that it rang until somebody waits: a ring between a read and the wait after it is not lost. Rings do not
@@ -37,15 +36,11 @@ export class Bell {
       const giveUp = (): void => {
         settle(false);
       };
-      const timer = timeoutMs === Infinity ? undefined : startTimer(giveUp, timeoutMs);
+      const timer = timeoutMs === Infinity ? undefined : startTimer(giveUp, timeoutMs, undefined);
       const stops = signals.map((signal) => whenAborted(signal, giveUp));
       this.#waiting.add(wake);
     });
   }
-}
-
-function startTimer(end: () => void, timeoutMs: number): NodeJS.Timeout {
-  return setTimeout(end, Math.min(timeoutMs, TIMEOUT_MAX_MS)).unref();
 }
 
 /** Who waits for the abort of a signal, and the one listener that calls them. */

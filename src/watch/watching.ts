@@ -7,6 +7,7 @@ import { isRefusal, refuse, type Refusal } from "../domain/refusal.js";
 import { whenAborted } from "../ledger/bell.js";
 import { treeOf } from "../ledger/standing.js";
 import { findSessionRecord } from "../ledger/stored-record.js";
+import { startTimer } from "../ledger/timer.js";
 import type { SessionRow } from "../ledger/store-port.js";
 import { findVisible } from "../ledger/visibility.js";
 import type { CursorScope, EventPlace } from "./event-cursor.js";
@@ -36,9 +37,6 @@ export interface WatchSubject {
   readonly includeDescendants: boolean;
   readonly ends: WatchEnds;
 }
-
-/** The longest time that a timer can wait, about 24 days. */
-const TIMEOUT_MAX_MS = 2 ** 31 - 1;
 
 /** One watch: what is to be sent next, and when. */
 export class Watching implements TurnTaker {
@@ -132,7 +130,7 @@ export class Watching implements TurnTaker {
     const quietForMs = this.#quietForMs();
     if (quietForMs <= 0) return false;
     this.#wake = wake;
-    this.#timer ??= setTimeout(timePassed, Math.min(quietForMs, TIMEOUT_MAX_MS), this).unref();
+    this.#timer ??= startTimer(timePassed, quietForMs, this);
     return true;
   }
 
