@@ -65,8 +65,11 @@ export async function watchFrames(options: WatchFramesOptions): Promise<WatchFra
   });
   const watching = watchers.map((watcher) => watcher.run());
   await writeAll(options, trees, watchers);
-  const log = await logOf(server, trees, marks);
   for (const watcher of watchers) watcher.settle();
+  // Those who wait, and not those who read, are told of the last events.
+  await untilEach(watchers, ({ isLive }) => isLive, options.patienceMs);
+  await writeLast(options, trees);
+  const log = await logOf(server, trees, marks);
   await untilHeard(watchers, log, options.patienceMs);
   for (const watcher of watchers) watcher.stop();
   await Promise.all(watching);
@@ -130,7 +133,10 @@ async function writeAll(
     await server.restart();
   }
   await Promise.all(writing);
-  // The last event of each session is one that everybody wants.
+}
+
+/** The last event of each session is one that everybody wants. */
+async function writeLast({ server }: WatchFramesOptions, { runs }: Trees): Promise<void> {
   for (const run of runs) await new PatientWriter(server, run).send([hook("the last one")]);
 }
 
@@ -213,18 +219,27 @@ async function logOf(
 }
 
 /** Waits until each watcher got the last event that it is about, and was told so, but not for ever. */
-async function untilHeard(
+function untilHeard(
   watchers: readonly RecordingWatcher[],
   log: CommittedLog,
   patienceMs: number,
 ): Promise<void> {
-  const waiting = new Map(
+  const lastOf = new Map(
     watchers.map((watcher) => [watcher, inScope(watcher.recorded, log).at(-1)?.position ?? 0n]),
   );
-  const isHeard = (watcher: RecordingWatcher, last: bigint): boolean =>
-    (watcher.last >= last && watcher.isLive) || watcher.fault !== undefined;
+  const hasHeard = (watcher: RecordingWatcher): boolean =>
+    watcher.isLive && watcher.last >= (lastOf.get(watcher) ?? 0n);
+  return untilEach(watchers, hasHeard, patienceMs);
+}
+
+/** One that is refused for good is not waited for. */
+async function untilEach(
+  watchers: readonly RecordingWatcher[],
+  isSo: (watcher: RecordingWatcher) => boolean,
+  patienceMs: number,
+): Promise<void> {
   const deadlineMs = performance.now() + patienceMs;
-  while ([...waiting].some(([watcher, last]) => !isHeard(watcher, last))) {
+  while (watchers.some((watcher) => watcher.fault === undefined && !isSo(watcher))) {
     if (performance.now() > deadlineMs) return;
     await delay(LOOK_AGAIN_MS);
   }
