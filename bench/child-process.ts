@@ -5,8 +5,6 @@ import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** As `npm start` runs the service; the echo server gets the same. */
-const NODE_FLAGS = ["--max-semi-space-size=64"];
 const READY_MS = 15_000;
 const STOP_MS = 15_000;
 /** How exactly the time until ready is known. */
@@ -63,7 +61,7 @@ export async function startServer(
   await rm(readyFile, { force: true });
   const log = openSync(logFile, "w");
   const startMs = performance.now();
-  const child = spawn(process.execPath, [...NODE_FLAGS, ...nodeArgs, "--ready-file", readyFile], {
+  const child = spawn(process.execPath, [...nodeArgs, "--ready-file", readyFile], {
     stdio: ["ignore", log, log, isAsked ? "ipc" : "ignore"],
   });
   closeSync(log);

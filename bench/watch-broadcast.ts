@@ -33,6 +33,8 @@ interface Figures {
   readonly bareMs: number[];
   readonly serviceMs: number[];
   readonly idleP99Ms: number[];
+  /** Beside a broadcast of the other server: what the machine alone adds, with the client that receives it. */
+  readonly bareBesideP99Ms: number[];
   readonly busyP99Ms: number[];
 }
 
@@ -55,19 +57,20 @@ export async function measureBroadcast(broadcasting: Broadcasting): Promise<read
 }
 
 function report({ name }: Listener, figures: Figures): readonly Bar[] {
-  const { bareMs, serviceMs, idleP99Ms, busyP99Ms } = figures;
+  const { bareMs, serviceMs, idleP99Ms, bareBesideP99Ms, busyP99Ms } = figures;
   const time = atMost(`broadcast, ${name}`, median(serviceMs) / median(bareMs), TIME_RATIO_MAX);
   const p99 = median(busyP99Ms) / median(idleP99Ms);
   const written = atMost(`write p99 beside, ${name}`, p99, P99_RATIO_MAX);
+  const machine = median(bareBesideP99Ms) / median(idleP99Ms);
   row(`bare broadcast, ${name}`, bareMs);
-  row(time.name, serviceMs, time);
+  row(time.name, serviceMs, barColumns(time));
   row(`write p99, ${name}`, idleP99Ms);
-  row(written.name, busyP99Ms, written);
+  row("  beside the bare broadcast", bareBesideP99Ms, column(machine.toFixed(2)));
+  row(written.name, busyP99Ms, barColumns(written));
   return [time, written];
 }
 
-function row(name: string, valuesMs: readonly number[], bar?: Bar): void {
-  const columns = bar === undefined ? "" : barColumns(bar);
+function row(name: string, valuesMs: readonly number[], columns = ""): void {
   print(`${name.padEnd(28)}${column(median(valuesMs).toFixed(1))}${columns}`);
 }
 
@@ -76,20 +79,27 @@ async function measureListener(broadcasting: Broadcasting, listener: Listener): 
   const bare = await client.open(watchOfBare(subjects, listener), watchers);
   const service = await client.open(await watchOfService(subjects, listener), watchers);
   await Promise.all([bare.received(), service.received()]);
-  const figures: Figures = { bareMs: [], serviceMs: [], idleP99Ms: [], busyP99Ms: [] };
+  const figures: Figures = {
+    bareMs: [],
+    serviceMs: [],
+    idleP99Ms: [],
+    bareBesideP99Ms: [],
+    busyP99Ms: [],
+  };
   for (let round = -WARM_UP_ROUNDS; round < rounds * seconds; round += 1) {
     const measured = await measureRound(broadcasting, { bare, service });
     if (round < 0) continue;
     figures.bareMs.push(measured.bareMs);
     figures.serviceMs.push(measured.serviceMs);
     figures.idleP99Ms.push(measured.idleP99Ms);
+    figures.bareBesideP99Ms.push(measured.bareBesideP99Ms);
     figures.busyP99Ms.push(measured.busyP99Ms);
   }
   await Promise.all([bare.close(), service.close()]);
   return figures;
 }
 
-/** Of one broadcast of each server, and of a second of writes alone and of one beside a broadcast. */
+/** Of one broadcast of each server, and of a second of writes alone and of one beside each broadcast. */
 type Round = Readonly<Record<keyof Figures, number>>;
 
 /** Short, so that a disk that stalls now and then, as disks do, is in few of them: the median is of others. */
@@ -98,14 +108,27 @@ async function measureRound(
   { bare, service }: { readonly bare: Watchers; readonly service: Watchers },
 ): Promise<Round> {
   const { subjects } = broadcasting;
-  const startMs = Number(await subjects.bare.ask("broadcast"));
-  const bareMs = (await bare.received()).lastMs - startMs;
   const idleP99Ms = await writeP99Ms(broadcasting);
-  const busy = writeP99Ms(broadcasting);
+  const besideBare = await besideWrites(broadcasting, async () => {
+    const startMs = Number(await subjects.bare.ask("broadcast"));
+    return (await bare.received()).lastMs - startMs;
+  });
+  const beside = await besideWrites(broadcasting, () => broadcastMs(subjects, service));
+  return {
+    ...{ bareMs: besideBare.ms, serviceMs: beside.ms },
+    ...{ idleP99Ms, bareBesideP99Ms: besideBare.p99Ms, busyP99Ms: beside.p99Ms },
+  };
+}
+
+async function besideWrites(
+  broadcasting: Broadcasting,
+  broadcast: () => Promise<number>,
+): Promise<{ readonly ms: number; readonly p99Ms: number }> {
+  const writing = writeP99Ms(broadcasting);
   // In the middle of its second: not while the writer begins.
   await sleep((WRITE_SECONDS * 1000) / 2);
-  const serviceMs = await broadcastMs(subjects, service);
-  return { bareMs, serviceMs, idleP99Ms, busyP99Ms: await busy };
+  const ms = await broadcast();
+  return { ms, p99Ms: await writing };
 }
 
 /** From the commit of an event until its last watcher has it. */

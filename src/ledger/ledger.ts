@@ -100,6 +100,7 @@ export class Ledger {
   readonly #queue: Pending[] = [];
   #position: bigint | undefined;
   #working: Promise<void> | undefined;
+  #committing: Promise<void> | undefined;
   #closing = false;
   /** Why the store takes no more commits. */
   #ended: "lost" | "damaged" | undefined;
@@ -110,9 +111,9 @@ export class Ledger {
     this.#observer = observer;
   }
 
-  /** Whether commands wait for their commit. */
-  get isWorking(): boolean {
-    return this.#working !== undefined;
+  /** Resolves when the commands that are decided and committed together now are answered. Undefined if none are. */
+  get committing(): Promise<void> | undefined {
+    return this.#committing;
   }
 
   /**
@@ -187,10 +188,16 @@ export class Ledger {
 
   async #work(): Promise<void> {
     while (this.#queue.length > 0) {
-      await this.#gather();
-      await this.#runBatch(this.#queue.splice(0, BATCH_COMMANDS_MAX));
+      this.#committing = this.#commitNext();
+      await this.#committing;
     }
+    this.#committing = undefined;
     this.#working = undefined;
+  }
+
+  async #commitNext(): Promise<void> {
+    await this.#gather();
+    await this.#runBatch(this.#queue.splice(0, BATCH_COMMANDS_MAX));
   }
 
   /** Waits while each turn of the event loop brings more commands: one sync then serves all of them. */

@@ -127,11 +127,11 @@ async function serveStore(
   const reader = new Reader(store, limits);
   const asks = new AskReader({ store, limits, tokens });
   const waiting = { asks, commits, monotonicMs: clock.monotonicMs };
-  const isWriting = (): boolean => ledger.isWorking;
+  const committing = (): Promise<void> | undefined => ledger.committing;
   const heartbeatMs = options.askHeartbeatMs ?? ASK_HEARTBEAT_MS;
-  const watch = new AskWatch({ ...waiting, store, isWriting, heartbeatMs });
+  const watch = new AskWatch({ ...waiting, store, committing, heartbeatMs });
   const awaiting = new AwaitAsk(waiting);
-  const events = eventWatchOf(options, { store, commits, isWriting, ...clock });
+  const events = eventWatchOf(options, { store, commits, committing, ...clock });
   const server = await startServer({
     ...options,
     binding: composeServices({

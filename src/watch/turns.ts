@@ -6,8 +6,8 @@ const WRITERS_FIRST_MS = 1;
 export interface TurnsOptions {
   /** Milliseconds of a clock that never jumps. */
   readonly monotonicMs: () => number;
-  /** Whether commands wait for their commit: they come first. */
-  readonly isWriting: () => boolean;
+  /** Resolves when the commands that are being committed have their replies: they come first. Undefined if none are. */
+  readonly committing: () => Promise<void> | undefined;
 }
 
 /** Who waits for a turn. */
@@ -20,7 +20,6 @@ export class Turns {
   readonly #options: TurnsOptions;
   readonly #waiting: TurnTaker[] = [];
   #isScheduled = false;
-  #writersFirstUntilMs = 0;
   #endMs = 0;
   /** Somebody has its turn, and has read nothing in it. */
   #mayRead = false;
@@ -53,20 +52,31 @@ export class Turns {
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    this.#writersFirstUntilMs = this.#options.monotonicMs() + WRITERS_FIRST_MS;
-    setImmediate(this.#begin);
+    setImmediate(this.#letWritersFirst);
   }
 
-  readonly #begin = (): void => {
-    const { monotonicMs, isWriting } = this.#options;
-    const nowMs = monotonicMs();
-    if (nowMs < this.#writersFirstUntilMs && isWriting()) {
-      setImmediate(this.#begin);
+  readonly #letWritersFirst = (): void => {
+    const committed = this.#options.committing();
+    if (committed === undefined) {
+      this.#begin();
       return;
     }
-    this.#endMs = nowMs + TURN_MS;
-    this.#serve();
+    let isBegun = false;
+    const begin = (): void => {
+      if (isBegun) return;
+      isBegun = true;
+      clearTimeout(timer);
+      this.#begin();
+    };
+    const timer = setTimeout(begin, WRITERS_FIRST_MS);
+    // The event loop sleeps meanwhile: the commit may need the processor. Then the replies are sent first.
+    void committed.then(() => setImmediate(begin));
   };
+
+  #begin(): void {
+    this.#endMs = this.#options.monotonicMs() + TURN_MS;
+    this.#serve();
+  }
 
   #serve(): void {
     this.#mayRead = true;

@@ -59,7 +59,7 @@ beforeAll(async () => {
   });
   const asks = new AskReader(options);
   const waiting = { asks, commits, monotonicMs: () => performance.now() };
-  const isWriting = (): boolean => ledger.isWorking;
+  const committing = (): Promise<void> | undefined => ledger.committing;
   server = await startServer({
     config: testConfig(),
     log: createLog("error", process.stderr),
@@ -68,7 +68,7 @@ beforeAll(async () => {
     binding: composeServices({
       ...{ version: "0.0.0-test", limits, store, ledger, asks, details },
       reader: new Reader(store, limits),
-      watch: new AskWatch({ ...waiting, isWriting, store, heartbeatMs: 20_000 }),
+      watch: new AskWatch({ ...waiting, committing, store, heartbeatMs: 20_000 }),
       awaiting: new AwaitAsk(waiting),
       events: eventWatch({ store, commits }),
     }),

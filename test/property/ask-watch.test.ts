@@ -267,7 +267,7 @@ type MakeWatch = (asking: AskingLedger) => AskWatch;
 
 function watchWith({ asks, store }: AskingLedger, commits: CommitFeed): AskWatch {
   const monotonicMs = (): number => performance.now();
-  const outside = { commits, monotonicMs, isWriting: () => false, heartbeatMs: NEVER_MS };
+  const outside = { commits, monotonicMs, committing: () => undefined, heartbeatMs: NEVER_MS };
   return new AskWatch({ asks, store, ...outside });
 }
 

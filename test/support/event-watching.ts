@@ -9,7 +9,7 @@ export function eventWatch(options: Wanted): EventWatch {
   const { lagMs = 20_000, monotonicMs = () => performance.now() } = options;
   const stalled = new StalledWatchers({ monotonicMs, stalledAfterMs: lagMs });
   return new EventWatch({
-    ...{ nowMs: Date.now, isWriting: () => false, heartbeatMs: 20_000 },
+    ...{ nowMs: Date.now, committing: () => undefined, heartbeatMs: 20_000 },
     ...{ lagMs, monotonicMs, stalled },
     ...options,
   });

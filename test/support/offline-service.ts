@@ -49,11 +49,11 @@ export class OfflineService {
     );
     const asks = new AskReader({ store, limits, tokens });
     const waiting = { asks, commits, monotonicMs };
-    const isWriting = (): boolean => this.#ledger.isWorking;
+    const committing = (): Promise<void> | undefined => this.#ledger.committing;
     const binding = composeServices({
       ...{ version: "0.0.0-test", limits, store, asks, details },
       ...{ ledger: this.#ledger, reader: new Reader(store, limits) },
-      ...{ watch: new AskWatch({ ...waiting, isWriting, store, heartbeatMs: 1000 }) },
+      ...{ watch: new AskWatch({ ...waiting, committing, store, heartbeatMs: 1000 }) },
       awaiting: new AwaitAsk(waiting),
       events: eventWatch({ store, commits }),
     });

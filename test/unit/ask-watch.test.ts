@@ -39,7 +39,7 @@ class Watched {
   constructor(request: Partial<AskWatchRequest> = {}, viewer = APPROVER, heartbeatMs = 60_000) {
     const { commits } = asking.options;
     const monotonicMs = (): number => performance.now();
-    const outside = { commits, monotonicMs, isWriting: () => false, heartbeatMs };
+    const outside = { commits, monotonicMs, committing: () => undefined, heartbeatMs };
     const watch = new AskWatch({ asks: asking.asks, store: asking.store, ...outside });
     const whole = { sessionId: "", includeDescendants: false, cursor: "", ...request };
     const ends = { signal: this.gone.signal, draining: this.draining.signal };

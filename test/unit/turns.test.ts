@@ -1,20 +1,33 @@
-import { beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Turns } from "../../src/watch/turns.js";
 
 let nowMs: number;
-let isWriting: boolean;
+let committing: Promise<void> | undefined;
 let turns: Turns;
 
 beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   nowMs = 0;
-  isWriting = false;
-  turns = new Turns({ monotonicMs: () => nowMs, isWriting: () => isWriting });
+  committing = undefined;
+  turns = new Turns({ monotonicMs: () => nowMs, committing: () => committing });
+});
+
+afterEach(() => {
+  vi.useRealTimers();
 });
 
 function turnOfLoop(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve);
   });
+}
+
+function startCommit(): { end(): void } {
+  const commit = { end: (): void => undefined };
+  committing = new Promise((resolve) => {
+    commit.end = resolve;
+  });
+  return commit;
 }
 
 /** How many of those that wait have done their work, which takes some time, after each turn of the event loop. */
@@ -44,22 +57,32 @@ test("work that takes longer has a turn of the event loop for itself", async () 
   expect(await doneByTurn(3, 5)).toEqual([1, 2, 3]);
 });
 
-test("whoever waits lets writers go first, but for no longer than a millisecond", async () => {
-  isWriting = true;
+test("whoever waits lets the commit at hand go first, and what it is answered with", async () => {
+  const events: string[] = [];
+  const commit = startCommit();
+  void committing?.then(() => setImmediate(() => events.push("reply")));
+  turns.give({ takeTurn: () => void events.push("turn") });
+  await turnOfLoop();
+  expect(events).toEqual([]);
+  commit.end();
+  await turnOfLoop();
+  await turnOfLoop();
+  expect(events).toEqual(["reply", "turn"]);
+});
+
+test("whoever waits has its turn after a millisecond, whatever the commit does", async () => {
+  const commit = startCommit();
   let taken = 0;
-  const taker = { takeTurn: () => void (taken += 1) };
-  turns.give(taker);
+  turns.give({ takeTurn: () => void (taken += 1) });
   for (let turn = 0; turn < 5; turn += 1) await turnOfLoop();
   expect(taken).toBe(0);
-  isWriting = false;
+  vi.advanceTimersByTime(1);
+  expect(taken).toBe(1);
+  commit.end();
+  await turnOfLoop();
   await turnOfLoop();
   expect(taken).toBe(1);
-  isWriting = true;
-  turns.give(taker);
-  await turnOfLoop();
-  nowMs += 1;
-  await turnOfLoop();
-  expect(taken).toBe(2);
+  expect(vi.getTimerCount()).toBe(0);
 });
 
 test("who was given a turn may read once in it, and waits for another to read again", async () => {
